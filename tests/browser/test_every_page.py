@@ -5,12 +5,12 @@ import gzip
 import os
 import re
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Response
 
 from tests.browser.addresses import ALL_NAMES, OUTSIDE, PAGES, address
+from tests.browser.axe import over, shut_out
 from tests.browser.calls import Calls
 from tests.browser.conftest import ADMIN, NARROW, WIDE, NewTab
 from tests.browser.tab import Tab
@@ -18,13 +18,6 @@ from tests.support.checks.record import fresh_database
 from tests.support.servers.product import KEY, Product, base_config
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
-_RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-_AXE = "rules => axe.run(document, {runOnly: rules, resultTypes: ['violations']})"
-_SCHEMES: tuple[tuple[Literal["light", "dark"], dict[str, object]], ...] = (
-    ("light", {"type": "tag", "values": _RULES}),
-    ("dark", {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}),
-)
-"""In the dark only what is about colours: no other rule can tell."""
 _FOCUS = """() => { const on = document.activeElement; if (!on || on === document.body) return null;
     const box = on.getClientRects()[0], style = getComputedStyle(on);
     const there = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
@@ -44,28 +37,6 @@ MAX_NODES = 3_000
 LIST_BYTES, LIST_PACKED = 120_000, 25_000
 """Of a list of 50 with its sheets and scripts, and gzipped."""
 _CLOCKS = re.compile(r"\d+(\.\d+)? (ms|s|min|h)\b|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(\.\d+)?Z?|\d+")
-
-
-def shut_out(tab: Tab, axe: Path) -> list[str]:
-    """What keeps somebody from reading the page that is open, in the light and in the dark."""
-    tab.page.add_script_tag(path=axe)
-    found = []
-    for scheme, rules in _SCHEMES:
-        tab.page.emulate_media(color_scheme=scheme)
-        for fault in tab.evaluate(_AXE, rules)["violations"]:
-            nodes = [
-                (node["target"], node["any"][0]["message"] if node["any"] else "")
-                for node in fault["nodes"][:3]
-            ]
-            found.append(f"{tab.path} {scheme} {fault['id']} {fault['help']} {nodes}")
-    return found
-
-
-def over(tab: Tab) -> int:
-    """By how many pixels the page is wider than its window."""
-    return int(
-        tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    )
 
 
 @pytest.mark.parametrize("name", [*(name for name in ALL_NAMES if name not in _ALIKE), *OUTSIDE])

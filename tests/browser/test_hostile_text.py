@@ -12,7 +12,7 @@ from tests.browser.addresses import ALL_NAMES, NAMES, PAGES, address
 from tests.browser.calls import BASH, Calls
 from tests.browser.conftest import ADMIN, NewTab
 from tests.browser.tab import Tab
-from tests.service.test_live import Call
+from tests.support.clients.followed_call import Call
 from tests.support.upstreams.judges import JudgeModel
 from tests.support.waiting import wait_for
 

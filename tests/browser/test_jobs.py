@@ -10,7 +10,7 @@ import pytest
 from tests.browser.calls import Calls
 from tests.browser.conftest import NARROW, NewTab
 from tests.browser.tab import Tab
-from tests.service.test_live import Call
+from tests.support.clients.followed_call import Call
 from tests.support.servers.product import Product
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]

@@ -13,10 +13,10 @@ import pytest
 from tests.browser.calls import Calls
 from tests.browser.conftest import NewTab
 from tests.browser.tab import Tab
-from tests.service.test_keys_cli import run
 from tests.support.checks.logins import make_key
 from tests.support.clients import agent
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
+from tests.support.servers.product_commands import run
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pages.tail import MOST_OF_LOGIN
+from tests.browser.axe import over, shut_out
 from tests.browser.conftest import NewTab
 from tests.browser.tab import Tab
-from tests.browser.test_every_page import over, shut_out
-from tests.service.test_live import Call
+from tests.support.clients.followed_call import Call
 from tests.support.servers.product import Product
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(90)]

@@ -14,19 +14,9 @@ from tests.support.checks.whole_text import released_in
 from tests.support.clients.agent import TOOLS
 from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
+from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
-
-RULES = [
-    {"name": "no-deletes", "tool": "bash", "argument_matches": "rm -rf", "reason": "destructive"},
-    {
-        "name": "not-tokyo",
-        "tool": "get_weather",
-        "argument_matches": "Tokyo",
-        "decision": "replace",
-        "arguments": {"city": "Oslo"},
-    },
-]
 
 
 def configuration() -> dict[str, Any]:

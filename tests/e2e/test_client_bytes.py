@@ -10,10 +10,10 @@ from uuid import uuid4
 import httpx2 as httpx
 import pytest
 
-from tests.e2e.test_continued_turns import FIRST, FOUND, SECOND, reply
 from tests.support.checks.pages import bytes_of, written_of
 from tests.support.clients.traffic import Kind, request
 from tests.support.servers.product import KEY, Product
+from tests.support.upstreams.paused_turn import FIRST, FOUND, SECOND, reply
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream

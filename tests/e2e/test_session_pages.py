@@ -13,11 +13,11 @@ import pytest
 from pages import conversation
 from protocol.errors import InvalidRequest, NotFound
 from protocol.histories import MARK_BYTES
-from tests.e2e.test_call_pages import RULES
 from tests.support.checks.record import rows
 from tests.support.clients.agent import PAGE, SESSION, TYPED, twelve_calls
 from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
+from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 

@@ -14,11 +14,9 @@ SLUICE_FAULT_LANES sets the number of lanes, SLUICE_FAULT_SHARE tries a random s
 """
 
 import asyncio
-import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,29 +25,17 @@ import pytest
 import uvloop
 
 from tests.support.checks.figures import Figure
-from tests.support.servers.lanes import Lane, Outcome, end_all_others, hastened, open_lane
-from tests.support.servers.wire import WAYS, Fault, Point, Way
+from tests.support.checks.sweeps import IDLE_S, ONLY, SHARE, SILENT_WAYS, clean, short_times
+from tests.support.servers.lanes import Lane, Outcome, end_all_others, open_lane
+from tests.support.servers.wire import WAYS, Fault, Point
 from tests.support.upstreams.kinds import KINDS, Kind
 
-ONLY = os.environ.get("SLUICE_FAULT_ONLY", "")
-SHARE = float(os.environ.get("SLUICE_FAULT_SHARE") or 1)
+__all__ = ["short_times"]
 LANES = int(os.environ.get("SLUICE_FAULT_LANES") or (10 if SHARE == 1 else 5))
 """To open one takes as long as a few runs."""
 RECORDINGS = 3
 TRIES = 3
-SILENT_WAYS: tuple[Way, ...] = ("before", "after")
 RUN_S = 60
-IDLE_S = 1.2
-"""In this time each role has done whatever it does by the clock."""
-
-
-@pytest.fixture(autouse=True)
-def short_times() -> Iterator[None]:
-    """Short times, and none of the thousands of warnings that thousands of faults cause."""
-    logging.disable(logging.CRITICAL)
-    with hastened():
-        yield
-    logging.disable(logging.NOTSET)
 
 
 @dataclass
@@ -197,13 +183,6 @@ async def clocked(lane: Lane) -> set[tuple[str, str, str]]:
     lane.watch.begin()
     await asyncio.sleep(IDLE_S)
     return {point[:3] for point in lane.watch.points}
-
-
-async def clean(lane: Lane, kind: Kind) -> None:
-    outcome = await lane.run(kind)
-    assert not outcome.faults and outcome.seen.status == 200 and outcome.seen.whole, (
-        f"without a fault: {outcome}"
-    )
 
 
 @pytest.mark.case("W3", "W4", "W5", "W6")

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.faults.test_every_command import IDLE_S, ONLY, SHARE, SILENT_WAYS, clean, short_times
 from tests.support.checks.figures import Figure
+from tests.support.checks.sweeps import IDLE_S, ONLY, SHARE, SILENT_WAYS, clean, short_times
 from tests.support.servers.lanes import ROLES, Lane, Outcome, end_all_others, open_lane
 from tests.support.servers.wire import WAYS, Fault
 from tests.support.upstreams.kinds import KINDS

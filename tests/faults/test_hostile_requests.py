@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.clients.readers import PATHS
+from tests.support.clients.schemas import doubled
 from tests.support.servers.product import Product, base_config, digest, running
-from tests.unit.test_schema_work import doubled
 
 ATTACKER = "sk-sluice-attacker"
 SILENCE_S = 2.0

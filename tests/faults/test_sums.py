@@ -16,17 +16,18 @@ from protocol.dialects import CLIENTS
 from protocol.request import DialectName
 from streams import layout
 from streams.layout import Reply
+from tests.support.checks.call_sums import NAMES, config, ended, events, no_differences
 from tests.support.checks.recount import recounted, sum_differences, told
 from tests.support.clients.readers import Reader, joined, request, under_way, words
 from tests.support.clients.traffic import KINDS, Kind, call
-from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.product import KEY, Product, running
 from tests.support.waiting import wait_for
 
-NAMES: tuple[DialectName, ...] = ("openai", "anthropic")
 
-
-def config() -> dict[str, Any]:
-    return base_config() | {"limits": {"lease_s": 1.0, "keepalive_s": 0.2, "judge_s": 30.0}}
+@pytest.fixture
+def record(database_url: str) -> Iterator["psycopg.Connection[Any]"]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +38,6 @@ def product(
         yield made
 
 
-@pytest.fixture
-def record(database_url: str) -> Iterator["psycopg.Connection[Any]"]:
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        yield connection
-
-
 @contextlib.contextmanager
 def stopped(product: Product) -> Iterator[None]:
     [worker] = product.of("policy")
@@ -51,26 +46,6 @@ def stopped(product: Product) -> Iterator[None]:
         yield
     finally:
         worker.kill(signal.SIGCONT)
-
-
-def ended(record: "psycopg.Connection[Any]", call_id: str) -> tuple[str, str]:
-    """State and reason, once they are on record."""
-    query = b"SELECT state, reason FROM ends WHERE call_id = %s"
-    found = wait_for(
-        lambda: record.execute(query, (call_id,)).fetchone(), timeout_s=20, what="the end on record"
-    )
-    return found[0], found[1]
-
-
-def events(record: "psycopg.Connection[Any]", call_id: str) -> list[tuple[str, int, str]]:
-    query = b"SELECT kind, number, detail FROM events WHERE call_id = %s ORDER BY kind, number"
-    return list(record.execute(query, (call_id,)).fetchall())
-
-
-def no_differences(record: "psycopg.Connection[Any]", call_id: str) -> None:
-    ended(record, call_id)
-    wait_for(lambda: not sum_differences(record, call_id), what="the rows")
-    assert not sum_differences(record, call_id, all_known=True)
 
 
 # --- every kind of call ---

@@ -12,7 +12,7 @@ import pytest
 
 from protocol.request import DialectName
 from streams import layout
-from tests.faults.test_sums import NAMES, config, ended, events, no_differences
+from tests.support.checks.call_sums import NAMES, config, ended, events, no_differences
 from tests.support.checks.recount import sum_differences
 from tests.support.clients.readers import (
     Reader,

@@ -5,104 +5,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
-from protocol.config import Limits
 from protocol.records import EndRecord, decode_records
-from streams import layout, scripts
-from streams.connection import Argument, Connection
-from streams.layout import Start
-from tests.support.servers.dispatch import Adopted
+from streams import layout
+from streams.connection import Connection
+from tests.support.servers.claims import COUNT, GATEWAY, Worker, begin, claimed
 from tests.support.waiting import wait_until
 from workers.call_totals import DecisionCounts
-from workers.policy.claims import CLAIM_BATCH, Claimed, Claims
+from workers.policy.claims import CLAIM_BATCH
 from workers.policy.finish import Finisher
 from workers.policy.subscriptions import Subscriptions
 
-GATEWAY = "gw-1"
-COUNT = 12
 LARGE = b"x" * 100_000
-
-
-async def begin(redis: Connection, body: bytes = b"{}") -> str:
-    call_id = layout.new_call_id()
-    start = Start(
-        call_id=call_id,
-        at=1,
-        gateway=GATEWAY,
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("default",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=sha256(body).digest(),
-    )
-    keys = [
-        layout.dispatch_key(0),
-        layout.audit_key(0),
-        layout.memory_key(0),
-        layout.call_key(call_id),
-        layout.body_key(call_id),
-    ]
-    args: list[Argument] = [
-        1000,
-        1000,
-        60_000,
-        600_000,
-        600_000,
-        "0",
-        layout.pack(start),
-        body,
-        call_id,
-        "k",
-    ]
-    assert await redis.script(scripts.START, keys, args) == [b"OK"]
-    return call_id
-
-
-class Worker:
-    """What claims need of a worker. Beginning a call takes it a millisecond."""
-
-    def __init__(
-        self,
-        redis: Connection,
-        blocking: Connection,
-        limits: Limits | None = None,
-        name: str = "w1",
-    ) -> None:
-        self.adopted = Adopted(redis)
-        self.turns = 0
-        self.adopted_at = list[int]()
-        calls: Any = self.adopted
-        self.claims = Claims(
-            redis,
-            blocking,
-            limits or Limits(lease_s=2.0),
-            name,
-            lambda: ["default@r"],
-            calls,
-            self.adopt,
-        )
-
-    def adopt(self, claimed: Claimed) -> None:
-        assert claimed.call_id not in self.adopted
-        until = time.monotonic() + 0.001
-        while time.monotonic() < until:
-            pass
-        self.adopted[claimed.call_id] = claimed
-        self.adopted_at.append(self.turns)
-
-    async def turn(self) -> None:
-        while True:
-            self.turns += 1
-            await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -195,15 +111,6 @@ async def test_a_call_that_is_dispatched_twice_is_adopted_once(
     async with claiming(redis, redis_url) as worker:
         await wait_until(lambda: other in worker.adopted, what="the call behind it")
         assert list(worker.adopted) == [call_id, other]
-
-
-async def claimed(redis: Connection, token: str) -> str:
-    call_id = await begin(redis)
-    found = await redis.call(
-        "XREADGROUP", "GROUP", "policy", "w1", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">"
-    )
-    await redis.call("HSET", layout.ctl_key(call_id), "t", token, "n", 0, "e", found[0][1][0][0])
-    return call_id
 
 
 async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Connection) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.test_up import ask
 from tests.support.clients.commands import run_command
-from tests.support.servers.up import ENVIRONMENT, ROOT, up
+from tests.support.servers.up import ENVIRONMENT, ROOT, ask, up
 from tests.support.waiting import wait_for
 
 AGENT = f"""#!{sys.executable}

@@ -23,7 +23,7 @@ from streams.layout import Entry, judgement_field
 from tests.conftest import SEED
 from tests.support.checks.record import fresh_database, rows
 from tests.support.checks.sealed import insert, many_rows
-from tests.unit.test_records import BODY, START, chunk
+from tests.support.checks.start_records import BODY, START, chunk
 from workers.policy.call import OwnedCall
 
 SERIES = [

@@ -21,8 +21,8 @@ from protocol.records import EndRecord, Record, ReleaseRecord
 from protocol.stored_answers import WantedAnswers, unpack
 from protocol.turns import WantedTurns, pack_turns
 from streams.round_robin import RoundRobin
-from tests.service.test_turns import insert, turn_of
 from tests.support.checks.record import call_id, call_record, now_ms
+from tests.support.checks.recorded_turns import insert, turn_of
 from tests.support.waiting import wait_until
 from workers.policy.turns import TurnLookup
 

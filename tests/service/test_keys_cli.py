@@ -18,6 +18,7 @@ from protocol.config import SETTINGS
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import run_command
 from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running
+from tests.support.servers.product_commands import run
 from tests.support.waiting import wait_for
 
 FILE_KEY = {"name": "dev", "sha256": digest("sk-file"), "roles": ["client"], "policies": ["strict"]}
@@ -223,17 +224,6 @@ def product(tmp_path: Path, redis_url: str, database_url: str) -> Iterator[Produ
     ):
         made.start("pages")
         yield made
-
-
-def run(product: Product, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")} | {
-        "SLUICE_DATABASE_URL": product.database_url,
-        "SLUICE_CONFIG": str(product.config_file),
-        "PYTHONPATH": str(ROOT),
-        "SLUICE_PORT": str(product.port),
-        "SLUICE_DATA_DIR": str(product.folder / "none"),
-    }
-    return run_command(*arguments, env=env)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,17 +32,11 @@ from streams import layout
 from streams.layout import BLOB, Entry
 from tests.support.checks.logins import log_in, rename
 from tests.support.checks.record import rows
+from tests.support.clients.followed_call import Call
 from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
-BASH = {
-    "type": "function",
-    "function": {
-        "name": "bash",
-        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
-    },
-}
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
 Event = tuple[str, str, dict[str, Any]]
 
@@ -57,41 +50,6 @@ def product(
     ) as made:
         made.start("pages")
         yield made
-
-
-class Call:
-    """A call to the demo model that goes on in a thread."""
-
-    def __init__(self, product: Product, say: str, *, model: str = "demo") -> None:
-        self.id, self._begun, self._enough = "", threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(product, say, model))
-        self._thread.start()
-        assert self._begun.wait(10)
-
-    def _run(self, product: Product, say: str, model: str) -> None:
-        body = {
-            "model": model,
-            "stream": True,
-            "messages": [{"role": "user", "content": say}],
-            "tools": [BASH],
-        }
-        with httpx.stream(
-            "POST",
-            f"{product.url}/v1/chat/completions",
-            json=body,
-            headers={"authorization": f"Bearer {KEY}"},
-            timeout=30,
-        ) as answer:
-            self.id = answer.headers["x-sluice-call-id"]
-            self._begun.set()
-            for _ in answer.iter_raw():
-                if self._enough.is_set():
-                    return
-
-    def stop(self) -> None:
-        """Go away, if it has not ended."""
-        self._enough.set()
-        self._thread.join(30)
 
 
 def events(answer: httpx.Response) -> Iterator[Event]:

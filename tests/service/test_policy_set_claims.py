@@ -10,7 +10,7 @@ import pytest
 from protocol.records import CallRecord, EventRecord
 from streams import layout, scripts
 from streams.connection import Connection
-from tests.service.test_takeover_path import recorded
+from tests.support.checks.recorded_entries import recorded
 from tests.support.servers.dispatch import BODY, GATEWAY, with_gateway, working
 from tests.support.servers.scripted import LEASE_MS, begin, claim, deliver, make_start
 from tests.support.waiting import wait_until

@@ -20,7 +20,7 @@ from providers import google_token
 from providers.doors.vertex import VertexDoor
 from providers.tokens import Token
 from streams.layout import Dispatch, Entry
-from tests.service.test_relay import ends, opened
+from tests.support.servers.relay_place import ends, opened
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.upstreams.replay import Reply as Answer
 

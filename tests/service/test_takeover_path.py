@@ -21,7 +21,6 @@ from protocol.records import (
     ChunksRecord,
     EndRecord,
     EventRecord,
-    Record,
     ReleaseRecord,
     decode_records,
 )
@@ -31,6 +30,7 @@ from streams.connection import Argument, Connection
 from streams.layout import Entry
 from streams.metrics import Count
 from tests.support.checks.figures import Figure
+from tests.support.checks.recorded_entries import recorded
 from tests.support.servers.dispatch import (
     BODY,
     GATEWAY,
@@ -137,11 +137,6 @@ async def test_w1_a_worker_with_little_room_finds_orphans_behind_many_living_cal
         stopping.set()
         await running
         await blocking.close()
-
-
-async def recorded(redis: Connection) -> list[Record]:
-    entries = await redis.call("XRANGE", layout.audit_key(0), "-", "+")
-    return [r for _, fields in entries for r in decode_records(fields[1])]
 
 
 async def events(redis: Connection, kind: str) -> list[EventRecord]:

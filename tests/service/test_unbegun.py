@@ -14,8 +14,8 @@ from protocol.config import Limits
 from streams import layout, scripts
 from streams.connection import Argument, Connection
 from streams.heartbeats import write as show
-from tests.service.test_claims import Worker, begin
 from tests.support.checks.figures import Figure
+from tests.support.servers.claims import Worker, begin
 from tests.support.waiting import wait_until
 from workers.policy.dead import CHECKS, SILENT_MS, DeadWorkers
 

@@ -16,7 +16,7 @@ import pytest
 from sluice.processes import ON_LINUX, started_at
 from tests.support.clients.commands import run_command
 from tests.support.servers.ports import free_port
-from tests.support.servers.up import DEAF, ENVIRONMENT, START_S, Up, up
+from tests.support.servers.up import DEAF, ENVIRONMENT, START_S, Up, ask, up
 from tests.support.waiting import wait_for
 
 STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
@@ -26,17 +26,6 @@ STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One data directory for all tests here, because making a PostgreSQL takes a second or two."""
     return tmp_path_factory.mktemp("up") / "data"
-
-
-def ask(ready: dict[str, Any], path: str, body: Any = None) -> dict[str, Any]:
-    """Send one request with the launcher's key and return the decoded answer."""
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"authorization": f"Bearer {ready['key']}", "content-type": "application/json"}
-    with urllib.request.urlopen(
-        urllib.request.Request(ready["url"] + path, data, headers), timeout=20
-    ) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
 
 
 def hello(ready: dict[str, Any]) -> str:

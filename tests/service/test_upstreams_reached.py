@@ -16,7 +16,7 @@ import pytest
 
 from protocol.config import Config
 from sluice.upstreams import check_upstreams
-from tests.service.test_http1 import certificate
+from tests.support.servers.certificates import certificate
 from tests.support.servers.ports import free_port
 
 KEY = "sk-right"

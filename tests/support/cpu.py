@@ -2,7 +2,9 @@
 down."""
 
 import json
+import sys
 import time
+from collections.abc import Callable
 
 # 30 turns of it on the machine where the bounds were set, when it was quiet
 QUIET_S = 0.0009
@@ -24,3 +26,19 @@ def slowness() -> float:
     work that is held against the bound was longer than one of them.
     """
     return max(1.0, *(_reference_s() / QUIET_S for _ in range(10)))
+
+
+def counted(work: Callable[[], object]) -> int:
+    """How many functions, of Python and of C, are called."""
+    count = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

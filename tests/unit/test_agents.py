@@ -14,7 +14,7 @@ from sluice.connect import connect, lines
 from sluice.errors import SettingsError
 from tests.support.checks.markdown import tables
 from tests.support.clients.coding_agents import CODING_AGENTS
-from tests.unit.test_repository import ROOT
+from tests.support.repository import ROOT
 
 TO = Pointed("http://127.0.0.1:8080", "sk-sluice-x", 'it\'s a "model"', session="run-1")
 FILED = [agent for agent in AGENTS if agent.file]

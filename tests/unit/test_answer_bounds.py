@@ -28,52 +28,17 @@ from protocol.bounds import (
 from protocol.dialects import CLIENTS
 from protocol.events import BlockKind
 from protocol.json_strict import dumps
-from protocol.records import BlockRecord, EventRecord, ToolCallRecord
+from protocol.records import BlockRecord, EventRecord
 from protocol.request import DialectName
 from protocol.text_calls.scanner import CallScanner, Piece
 from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.sdk_calls import tool
 from tests.support.cpu import slowness
+from tests.support.upstreams.many_calls import calls, completion, message
 from tests.support.upstreams.recordings import framed
 
 WRITTEN = '{"name":"bash","arguments":{"a":1}}'
 TOOLS = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
-
-
-def completion(content: str | None = None, calls: int = 0, **message: Any) -> bytes:
-    """A whole answer of chat/completions."""
-    tools = [
-        {
-            "id": f"call_{n}",
-            "type": "function",
-            "function": {"name": "bash", "arguments": f'{{"n":{n}}}'},
-        }
-        for n in range(calls)
-    ]
-    said = {
-        "role": "assistant",
-        "content": content,
-        **({"tool_calls": tools} if calls else {}),
-        **message,
-    }
-    choice = {"index": 0, "message": said, "finish_reason": "tool_calls" if calls else "stop"}
-    return dumps({"id": "x", "model": "gpt-x", "choices": [choice]})
-
-
-def message(blocks: list[dict[str, Any]], reason: str = "end_turn") -> bytes:
-    """A whole answer of Messages."""
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    return dumps(
-        {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": "m",
-            "content": blocks,
-            "stop_reason": reason,
-            "usage": usage,
-        }
-    )
 
 
 def whole(
@@ -87,10 +52,6 @@ def whole(
     return Answer(upstream, client, streams=False, policies=policies or [Watch()], **request).feed(
         body, streams=False
     )
-
-
-def calls(answer: Answer) -> list[ToolCallRecord]:
-    return [r for r in answer.records if isinstance(r, ToolCallRecord)]
 
 
 def counted(work: Callable[[], object]) -> int:

@@ -15,34 +15,15 @@ from policy.session.session import Session
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
 from protocol.records import ToolCallRecord
 from protocol.request import ChatRequest, DialectName, Tool, ToolChoice
+from tests.support.checks.approving import SCHEMA, approving
 from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL, Answer
 
 WAYS: list[tuple[DialectName, DialectName]] = [
     (c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")
 ]
 every_way = pytest.mark.parametrize(("client", "upstream"), WAYS)
-SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
 RM = '{"command":"rm -rf /"}'
 Call = tuple[str, str]
-
-
-class Approve(Policy):
-    """Makes of the request what a test says."""
-
-    name = "approve"
-
-    def on_request(self, request: ChatRequest) -> ChatRequest | Block | None:
-        return self.change(request)
-
-    @staticmethod
-    def change(request: ChatRequest) -> ChatRequest:
-        """Nothing."""
-        return request
-
-
-def approving(change: Callable[[ChatRequest], ChatRequest]) -> Policy:
-    kind: type[Policy] = type("Approve", (Approve,), {"change": staticmethod(change)})
-    return kind()
 
 
 class Sees(Policy):

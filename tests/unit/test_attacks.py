@@ -33,7 +33,7 @@ from protocol.events import (
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import Tool
 from protocol.text_calls.scanner import MAX_HELD
-from tests.unit.test_blocks import (
+from tests.support.checks.block_runs import (
     SEARCH,
     Ask,
     Deny,
@@ -46,11 +46,8 @@ from tests.unit.test_blocks import (
     server,
     text,
 )
-from tests.unit.test_session import make as make_session
-
-DANGER = "wipe-the-disk"
-INPUT = {"command": DANGER}
-CALL = json.dumps({"name": "bash", "arguments": INPUT})
+from tests.support.checks.session_runs import make as make_session
+from tests.support.upstreams.denied_call import CALL, DANGER, INPUT, anthropic
 
 
 def texts(*blocks: str, pieces: int = 10**9) -> list[Event]:
@@ -388,10 +385,6 @@ def test_a_call_that_was_not_complete_when_the_answer_was_cut_has_no_row() -> No
     run.judge(0, 1.0)
     assert run.rows("name") == [("web_search",)]
     assert run.notes("withheld") == ["block 1: after_denied"]
-
-
-def anthropic(*events: dict[str, Any]) -> list[bytes]:
-    return [f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events]
 
 
 def test_a_cut_gives_the_same_however_late_its_verdict_comes() -> None:

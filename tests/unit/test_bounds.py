@@ -27,7 +27,7 @@ from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from tests.support.clients.answering import ENDPOINTS
-from tests.unit.test_linear import counted
+from tests.support.cpu import counted
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_bounds.py"

@@ -1,8 +1,6 @@
 """One owned call: what it releases, and that a bug in one call ends that call and nothing else."""
 
-import json
 import logging
-from hashlib import sha256
 
 import pytest
 
@@ -12,28 +10,9 @@ from protocol.config import Config
 from protocol.errors import TookTooLong
 from protocol.records import ChunksRecord, ReleaseRecord, decode_records
 from streams import layout
-from streams.layout import Entry, Start
+from streams.layout import Entry
+from tests.support.checks.owned_calls import BODY, START, chunk, fragment
 from workers.policy.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
-
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000",
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
-)
 
 
 def make(*, released: int = 0) -> OwnedCall:
@@ -50,16 +29,6 @@ def make(*, released: int = 0) -> OwnedCall:
     )
     call.begin(BODY)
     return call
-
-
-def chunk(text: str) -> bytes:
-    return (
-        b"data: "
-        + json.dumps(
-            {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]}
-        ).encode()
-        + b"\n\n"
-    )
 
 
 def test_what_comes_while_a_release_is_under_way_joins_the_next() -> None:
@@ -139,19 +108,6 @@ def test_a_bug_in_encoding_gives_no_release(monkeypatch: pytest.MonkeyPatch) -> 
 
 def _wants(call: OwnedCall) -> bool:
     return call.wants_release
-
-
-def fragment(text: str, *, first: bool = False) -> bytes:
-    call = {"index": 0, "function": {"arguments": text} | ({"name": "bash"} if first else {})} | (
-        {"id": "c"} if first else {}
-    )
-    return (
-        b"data: "
-        + json.dumps(
-            {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
-        ).encode()
-        + b"\n\n"
-    )
 
 
 def holding() -> tuple[OwnedCall, int]:

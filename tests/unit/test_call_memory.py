@@ -17,7 +17,7 @@ from protocol.config import Config, Limits
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry
-from tests.unit.test_call import BODY, START, fragment
+from tests.support.checks.owned_calls import BODY, START, fragment
 from workers.policy.call import OwnedCall
 from workers.policy.facts import FactWatcher
 from workers.policy.release import Releaser

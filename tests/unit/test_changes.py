@@ -24,8 +24,8 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
+from tests.support.checks.approving import SCHEMA, approving
 from tests.support.clients.changed import BODIES, MODEL, every_way, sent_by, texts
-from tests.unit.test_approved import SCHEMA, approving
 
 OTHER = {
     "type": "object",

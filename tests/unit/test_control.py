@@ -39,7 +39,7 @@ from protocol.records import (
     ToolCallRecord,
 )
 from protocol.request import ChatRequest
-from tests.unit.test_session import DONE, REQUEST, call_chunk, chunk, texts
+from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
 
 CALL = ToolCall(1, 0, "t", "bash", '{"command": "ls"}', {"command": "ls"}, None, nonce="mark")
 NEUTRAL = "[Sluice blocked the tool call 'bash'. It was not executed. Call c.]"

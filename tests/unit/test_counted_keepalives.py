@@ -15,7 +15,7 @@ from protocol.config import Config
 from protocol.dialects import CLIENTS
 from protocol.events import UpstreamFailed
 from streams.layout import Entry, unpack_reply
-from tests.unit.test_call import START, chunk
+from tests.support.checks.owned_calls import START, chunk
 from workers.policy.call import OwnedCall
 
 BODY = json.dumps({"model": "demo", "stream": True, "input": "x", "instructions": "long"}).encode()

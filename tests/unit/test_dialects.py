@@ -15,7 +15,7 @@ from protocol.errors import InvalidRequest, StreamProtocolError
 from providers import endpoints
 from streams import layout
 from tests.support import toy
-from tests.unit.test_repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
 NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=) (?!\w+\.dialect\b)')

@@ -18,9 +18,9 @@ from protocol.request import (
     ToolResultPart,
     Turn,
 )
+from tests.support.checks.approving import SCHEMA
 from tests.support.clients.answering import CONFIG, ENDPOINTS
 from tests.support.clients.changed import BODIES, FAMILIES, MODEL, every_way, sent_by, texts
-from tests.unit.test_approved import SCHEMA
 
 
 def session_of(

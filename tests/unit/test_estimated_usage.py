@@ -15,7 +15,7 @@ from protocol.dialects import DIALECTS
 from protocol.events import MessageStop, uncached
 from protocol.records import EndRecord, EventRecord
 from protocol.request import DialectName
-from tests.unit.test_call import START
+from tests.support.checks.owned_calls import START
 from workers.policy.call import OwnedCall
 
 WORDS = "word " * 20

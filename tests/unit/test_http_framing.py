@@ -13,7 +13,7 @@ from pages.connection import BrowserConnection
 from pages.main import LazyApp
 from protocol.bounds import MAX_HEAD_BYTES
 from tests.support.clients.raw import Answers, served
-from tests.unit.test_pages_main import runtime
+from tests.support.servers.pages_runtime import runtime
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
 OFFERS = {

@@ -18,7 +18,7 @@ from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEX
 from protocol.config import Config
 from protocol.events import BlockKind
 from protocol.records import JudgementRecord, ToolCallRecord
-from tests.unit.test_session import DONE, REQUEST, call_chunk, chunk
+from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk
 
 HARMLESS = Judgement(probability=0.0)
 

@@ -12,7 +12,7 @@ from protocol.events import MessageStart, RawDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
 from protocol.sse import escape_breaks, parse_event
 from tests.support.clients.answering import Answer, Watch
-from tests.unit.test_joined_text import completion, fields, message
+from tests.support.upstreams.joined_text import completion, fields, message
 
 BREAKS = [chr(c) for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)]
 EVERY = "".join(BREAKS)

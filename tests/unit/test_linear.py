@@ -2,7 +2,6 @@
 no busy machine changes."""
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,24 +12,9 @@ from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.config import Config
 from protocol.histories import typed
+from tests.support.cpu import counted
 
 CALL = "01990000-0000-7000-8000-000000000000"
-
-
-def counted(work: Callable[[], object]) -> int:
-    """How many functions, of Python and of C, are called."""
-    count = 0
-
-    def note(_frame: object, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(note)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def session() -> Session:

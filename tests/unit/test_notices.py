@@ -39,14 +39,14 @@ from protocol.records import (
     encode_records,
 )
 from protocol.request import ChatRequest, DialectName, Tool
+from tests.support.checks.block_runs import Run, client, flat, result, server, text
 from tests.support.clients.answering import CONFIG, Answer
 from tests.support.clients.sdk import responses_answer
 from tests.support.clients.sdk_answers import WAYS, sent
-from tests.unit.test_answer_bounds import completion
-from tests.unit.test_blocks import Run, client, flat, result, server, text
-from tests.unit.test_words_read import CALL as BASH
-from tests.unit.test_words_read import STOP, TOOLS
-from tests.unit.test_words_read import stream as chunks
+from tests.support.upstreams.chat_words import CALL as BASH
+from tests.support.upstreams.chat_words import STOP, TOOLS
+from tests.support.upstreams.chat_words import stream as chunks
+from tests.support.upstreams.many_calls import completion
 
 CALL = "01a202bb-4a21-7000-8000-000000000001"
 ASK = "It was not executed. Do not retry it in another form; ask the user."

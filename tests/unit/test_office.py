@@ -12,7 +12,7 @@ from protocol.config import Config
 from protocol.request import ChatRequest, ToolUsePart
 from sluice.eval import run as running
 from sluice.eval.dataset import read
-from tests.unit.test_provenance import EVIL, asked, value
+from tests.support.checks.provenance import EVIL, asked, value
 
 DATA = Path(__file__).parents[1] / "fixtures" / "control" / "office.jsonl"
 

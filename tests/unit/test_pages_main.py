@@ -11,19 +11,7 @@ import pytest
 from pages.audit.keyed import KeyedAudit
 from pages.main import LazyApp, bind, bind_for_browsers
 from protocol.config import Config, Key
-from protocol.pages import Pages
-from protocol.runtime import Runtime
-
-NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
-
-
-def runtime(url: str = "unix:/nowhere", keys: tuple[Key, ...] = (), **pages: Any) -> Runtime:
-    return Runtime(
-        config=Config(pages=Pages(**pages), keys=keys),
-        redis_url="",
-        database_url=NOWHERE,
-        pages_url=url,
-    )
+from tests.support.servers.pages_runtime import runtime
 
 
 async def ask(

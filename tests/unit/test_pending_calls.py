@@ -9,7 +9,7 @@ from policy.base import Block, OtherBlock, Policy, Verdict
 from policy.builtin.tool_rules import ToolRules
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, StopReason
 from protocol.request import DialectName
-from tests.unit.test_blocks import Deny, Rewrite, Run, client, flat, text
+from tests.support.checks.block_runs import Deny, Rewrite, Run, client, flat, text
 
 BODY = {"executor": "mcp_pending", "item": "mcp_approval_request", "server_label": "zip"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from db.migrations.place import revisions
-from tests.unit.test_repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 DOCS = ROOT / "docs"
 SECTIONS = r"\d+(?:\.\d+)?(?:(?:, | to | and )\d+(?:\.\d+)?)*"

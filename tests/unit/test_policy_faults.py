@@ -34,7 +34,7 @@ from protocol.events import BlockKind
 from protocol.json_strict import loads_arguments
 from protocol.records import BlockRecord, ToolCallRecord
 from protocol.request import ChatRequest, OtherPart, Tool, ToolChoice, Turn
-from tests.unit.test_session import DONE, call_chunk, chunk, make, run
+from tests.support.checks.session_runs import DONE, call_chunk, chunk, make, run
 
 QUESTION = JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {"name": "x"})
 RING: dict[str, Any] = {}

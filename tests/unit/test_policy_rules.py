@@ -1,5 +1,4 @@
 import contextlib
-import json
 import re
 import time
 from typing import Any
@@ -10,35 +9,22 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from policy import sql
-from policy.base import ALLOW, Block, Context, Executor, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Block, Executor, Replace, ToolCall, Verdict
 from policy.builtin.arguments import plain_values, spellings, texts
 from policy.builtin.tool_rules import ToolRules
 from policy.patterns import NamePatterns, compile_re2, literal
 from policy.schema_work import SchemaBudget
 from policy.schemas import ToolSchemas, compile_client_schema, compile_schema
 from policy.sql import NotOneStatement, check_dialect, kinds_of
-from protocol.request import ChatRequest, Tool
+from protocol.request import Tool
+from tests.support.checks.tool_rules import CONTEXT, RM, decide, reason
 from tests.support.cpu import slowness
 
-CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"command": {"type": "string"}},
     "required": ["command"],
 }
-RM = r"rm\s+-rf"
-
-
-def decide(
-    arguments: str | dict[str, Any], name: str = "bash", tool: Tool | None = None, **options: Any
-) -> Verdict:
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    policy = ToolRules(**options).for_call(CONTEXT)
-    return policy.on_tool_call(ToolCall(0, 0, "id", name, text, json.loads(text), tool))
-
-
-def reason(verdict: Verdict) -> str:
-    return verdict.reason if isinstance(verdict, Block) else ""
 
 
 # --- deny ---

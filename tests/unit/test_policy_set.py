@@ -11,7 +11,7 @@ from protocol.runtime import Runtime
 from sluice import policy_set as naming
 from sluice.errors import SettingsError
 from sluice.policy_set import policy_set
-from tests.unit.test_policy_loading import DECIDES, ELSEWHERE, config
+from tests.support.policy_files import DECIDES, ELSEWHERE, config
 
 GUARD = "raise RuntimeError('nobody may run this')\n"
 LAXER: dict[str, Any] = {

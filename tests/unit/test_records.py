@@ -1,9 +1,7 @@
 """Records are total: whatever a session holds is encoded, comes back as it was, and can be
 inserted."""
 
-import json
 import random
-from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -39,35 +37,10 @@ from streams import layout
 from streams.layout import Entry, Start
 from tests.conftest import SEED
 from tests.support.checks.record import call_id, call_record, now_ms, tool_call_record, whole_call
+from tests.support.checks.start_records import BODY, START, chunk
 from workers.policy import call as worker_call
 from workers.policy.call import OwnedCall
 
-BODY = json.dumps(
-    {
-        "model": "demo",
-        "stream": True,
-        "messages": [{"role": "user", "content": "x"}],
-        "tools": [
-            {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-        ],
-    }
-).encode()
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000",
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
-)
 ODD = ["\ud83d", "a\x00\ud800b", "\ufffed83d", "\ufffe", "x" * 5000, "\x00" * 400]
 TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(ODD)
 NUMBERS = st.integers(min_value=-(2**80), max_value=2**80) | st.sampled_from(
@@ -91,11 +64,6 @@ def owned() -> OwnedCall:
     assert call.next_release(1) is not None
     call.answered()
     return call
-
-
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
 
 
 @pytest.mark.parametrize(

@@ -12,29 +12,14 @@ from pathlib import Path
 import pytest
 
 from protocol.shipped import VERSION
+from tests.support.repository import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[2]
 INDEX = re.compile(
     # in pieces, so that this file names none either
     r"(--(extra-)?index-url|--find-links|--trusted-host|index_url|https?://[^\s\"']*/simple\b|files\.python"
     r"hosted|pypi\."
     r"org)"
 )
-
-
-def tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
-    if listed.returncode:
-        return [
-            path
-            for path in ROOT.rglob("*")
-            if path.is_file() and not {".venv", ".cache"} & {*path.parts}
-        ]
-    return [
-        path
-        for name in listed.stdout.decode().split("\0")
-        if name and (path := ROOT / name).is_file()
-    ]
 
 
 def test_no_file_names_a_package_index() -> None:

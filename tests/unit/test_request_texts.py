@@ -18,8 +18,8 @@ from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName
 from protocol.request_texts import map_texts
 from protocol.request_texts import texts as texts_of
+from tests.support.checks.approving import approving
 from tests.support.clients.changed import MODEL, sent_by
-from tests.unit.test_approved import approving
 
 ARGUMENTS = '{"command":"r\\u006d","deep":{"er":["x"]}}'
 PNG = "iVBORw0KGgo="

@@ -5,22 +5,14 @@ import json
 from typing import Any
 
 import pytest
-from openai.types.responses.response_create_params import (
-    ResponseCreateParamsNonStreaming,
-    ResponseCreateParamsStreaming,
-)
-from pydantic import TypeAdapter
 
 from protocol import codecs
 from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
+from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
 
-STREAMED, WHOLE = (
-    TypeAdapter(ResponseCreateParamsStreaming),
-    TypeAdapter(ResponseCreateParamsNonStreaming),
-)
 USER = {"role": "user", "content": "hi"}
 SENT = {"type": "message", "role": "user", "content": "hi"}
 SCHEMA = {
@@ -29,7 +21,6 @@ SCHEMA = {
     "required": ["q"],
     "additionalProperties": False,
 }
-ENCRYPTED = "reasoning.encrypted_content"
 ALL = frozenset(("web_search", "code_execution", "mcp"))
 PNG = "data:image/png;base64,iVBORw0KGgo="
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
@@ -58,26 +49,6 @@ def written(translated: Translated) -> dict[str, Any]:
     assert body["store"] is False and not body.keys() & {"previous_response_id", "conversation"}
     paired(body["input"])
     return body
-
-
-def paired(items: list[dict[str, Any]]) -> None:
-    """What the vendor refuses: an output without its call, reasoning with nothing behind it, ids of
-    what is kept nowhere."""
-    called: set[str] = set()
-    for place, item in enumerate(items):
-        kind = item["type"]
-        if kind.endswith("_call"):
-            called.add(item["call_id"])
-        if kind.endswith("_output"):
-            assert item["call_id"] in called
-        if kind == "reasoning":
-            assert items[place + 1]["type"] in (
-                "message",
-                "function_call",
-                "custom_tool_call",
-                "reasoning",
-            )
-        assert kind not in ("message", "reasoning", "function_call") or "id" not in item
 
 
 def call(identity: str, name: str = "look", arguments: str = "{}") -> dict[str, Any]:

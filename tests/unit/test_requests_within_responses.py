@@ -21,8 +21,8 @@ from protocol.request import (
 )
 from protocol.server_tools.data import table
 from protocol.target import Target
+from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
 from tests.support.upstreams.recordings import ROOT
-from tests.unit.test_requests_to_responses import ENCRYPTED, STREAMED, WHOLE, paired
 
 ALL = frozenset(table().families)
 SHARED = ROOT.parent / "shared" / "dialect-streams"

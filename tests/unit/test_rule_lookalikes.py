@@ -13,7 +13,7 @@ from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.config import Config
 from protocol.records import ToolCallRecord
 from protocol.request import Tool
-from tests.unit.test_policy_rules import RM, decide, reason
+from tests.support.checks.tool_rules import RM, decide, reason
 
 
 def test_an_allow_pattern_must_cover_keys_and_find_something() -> None:

@@ -23,20 +23,12 @@ from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.json_schema_graph import Graph, UnclearSchema, bounds_of, states
 from protocol.request import DialectName, Tool
+from tests.support.checks.block_runs import Run, client
+from tests.support.clients.schemas import Schema, doubled
 from tests.support.cpu import slowness
-from tests.unit.test_blocks import Run, client
 
-Schema = dict[str, Any]
 STEP_S = 0.5
 """CPU that the worst may take here: twice what is aimed at, for slow machines."""
-
-
-def doubled(levels: int) -> Schema:
-    """2^levels steps in 60 bytes a level."""
-    definitions: Schema = {
-        f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(levels)
-    }
-    return {"$ref": "#/$defs/a0", "$defs": definitions | {f"a{levels}": {"type": "object"}}}
 
 
 def asked_again(levels: int) -> Schema:

@@ -20,7 +20,7 @@ from protocol.records import (
     decode_records,
     encode_records,
 )
-from tests.unit.test_session import DONE, REQUEST, call_chunk, chunk, texts
+from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
 
 SCORES = (
     Score("shell", 0.9, {"wide": 1.0}, "deletes /"),

@@ -16,7 +16,7 @@ from policy.shell.reading import _read, load, read
 from policy.shell.resolving import resolve
 from policy.touch import NOWHERE, Touch, _remembered, touch_of
 from tests.support.cpu import slowness
-from tests.unit.test_repository import ROOT
+from tests.support.repository import ROOT
 
 MAX_CPU_S = 0.030
 

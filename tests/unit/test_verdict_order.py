@@ -18,9 +18,9 @@ from policy.base import Judgement, Policy
 from policy.session.effects import Output
 from policy.session.session import Session
 from protocol.records import EventRecord, Record, ToolCallRecord
-from tests.unit.test_attacks import CALL, anthropic
-from tests.unit.test_blocks import Ask, NoSecrets, Same
-from tests.unit.test_session import make
+from tests.support.checks.block_runs import Ask, NoSecrets, Same
+from tests.support.checks.session_runs import make
+from tests.support.upstreams.denied_call import CALL, anthropic
 
 START = {
     "type": "message",

@@ -14,28 +14,11 @@ from protocol.dialects import CLIENTS
 from protocol.json_strict import dumps
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer, Watch, direct
+from tests.support.upstreams.chat_words import CALL, CHUNK, STOP, TOOLS, stream
 
 SECRET = "sk-" + "a" * 20
 KEYS = {"rules": [{"pattern": "sk-[a-z]{20}", "replace": "[key]"}]}
 FALCON = {"rules": [{"find": "Falcon", "replace": "[name]"}]}
-CHUNK = {"id": "x", "model": "gpt-x", "object": "chat.completion.chunk", "created": 1}
-STOP = {"index": 0, "delta": {}, "finish_reason": "stop"}
-TOOLS: dict[DialectName, list[dict[str, Any]]] = {
-    "openai": [
-        {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-    ],
-    "anthropic": [{"name": "bash", "input_schema": {"type": "object"}}],
-    "responses": [{"type": "function", "name": "bash", "parameters": {"type": "object"}}],
-}
-
-
-def stream(first: dict[str, Any], last: dict[str, Any], *more: dict[str, Any]) -> bytes:
-    chunks = [
-        {**CHUNK, "choices": [{"index": 0, "delta": {"content": "hello"}}], **first},
-        {**CHUNK, "choices": [STOP], **last},
-        *more,
-    ]
-    return b"".join(b"data: " + dumps(c) + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
 
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -146,12 +129,6 @@ class Names(Policy):
         return Block("no", "Falcon tools are off")
 
 
-CALL = {
-    "index": 0,
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "bash", "arguments": "{}"},
-}
 CALLED = stream(
     {"choices": [{"index": 0, "delta": {"content": "hi", "tool_calls": [CALL]}}]},
     {"choices": [{**STOP, "finish_reason": "tool_calls"}]},

@@ -12,8 +12,8 @@ from policy.session.session import Session
 from protocol.request import (
     DialectName,
 )
+from tests.support.checks.approving import SCHEMA
 from tests.support.clients.answering import CONFIG, ENDPOINTS
-from tests.unit.test_approved import SCHEMA
 
 WAYS: list[tuple[DialectName, DialectName]] = [
     (c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,3 +90,14 @@ def up(
         if process.poll() is None:
             process.terminate()
             process.wait(START_S)
+
+
+def ask(ready: dict[str, Any], path: str, body: Any = None) -> dict[str, Any]:
+    """Send one request with the launcher's key and return the decoded answer."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"authorization": f"Bearer {ready['key']}", "content-type": "application/json"}
+    with urllib.request.urlopen(
+        urllib.request.Request(ready["url"] + path, data, headers), timeout=20
+    ) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found

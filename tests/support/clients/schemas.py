@@ -1,0 +1,13 @@
+"""Schemas that unfold."""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def doubled(levels: int) -> Schema:
+    """2^levels steps in 60 bytes a level."""
+    definitions: Schema = {
+        f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(levels)
+    }
+    return {"$ref": "#/$defs/a0", "$defs": definitions | {f"a{levels}": {"type": "object"}}}

@@ -1,0 +1,18 @@
+"""What the process of the pages starts with, without servers behind it."""
+
+from typing import Any
+
+from protocol.config import Config, Key
+from protocol.pages import Pages
+from protocol.runtime import Runtime
+
+NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
+
+
+def runtime(url: str = "unix:/nowhere", keys: tuple[Key, ...] = (), **pages: Any) -> Runtime:
+    return Runtime(
+        config=Config(pages=Pages(**pages), keys=keys),
+        redis_url="",
+        database_url=NOWHERE,
+        pages_url=url,
+    )
