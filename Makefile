@@ -1,5 +1,5 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: help up test browser-test agents-test conformance check gate chaos compose-test fuzz lock format
+.PHONY: help up test test-all browser-test agents-test conformance check gate chaos compose-test fuzz lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 # Tests start processes by the hundred: without its compiled form each takes half a second of CPU more to read the product.
@@ -7,7 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # A misspelled variable would be ignored without a word. Each goal takes these; empty ones count as not given.
 TAKES_up := PORT CONFIG DATA_DIR ARGS
-TAKES_test := MINUTES ARGS
+TAKES_test := MINUTES SHARE ARGS
+TAKES_test-all := MINUTES ARGS
 TAKES_browser-test := ARGS
 TAKES_agents-test := ARGS
 TAKES_conformance := ARGS
@@ -31,11 +32,15 @@ help:  ## these lines
 	@awk -F ':  ## ' '/^[a-z-]+:  ## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Files stay whole, because products are started once for each; in their order, so that the short ones come last and fill both cores.
-test:  ## unit, service and end-to-end tests, one more at once than there are cores; ARGS="-k name", ARGS="-n 0" for one after the other, MINUTES=60
+pytest = SLUICE_TEST_MINUTES=$(1) SLUICE_TEST_SHARE=$(2) $(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser --ignore tests/agents -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test:  ## all tests, but of slow ones and of long tables a share, SHARE=0.03; ARGS="-k name" for all cases of some, ARGS="-n 0" for one after the other, MINUTES=60
 	@scripts/setup dev
-	@echo "skipped, for make browser-test: $(wildcard tests/browser/test_*.py)"
-	@echo "skipped, for make agents-test: $(wildcard tests/agents/test_*.py)"
-	@SLUICE_TEST_MINUTES=$(or $(MINUTES),60) $(PYTHON) -m pytest --ignore tests/chaos --ignore tests/browser --ignore tests/agents -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(call pytest,$(or $(MINUTES),60),$(or $(SHARE),$(if $(filter -k% -m% tests/%,$(ARGS)),1,0.03)))
+
+test-all:  ## every case, every slow test and every fault, for hours; the browser, agents and chaos have targets of their own
+	@scripts/setup dev
+	@$(call pytest,$(or $(MINUTES),600),1)
 
 browser-test:  ## the pages in Chromium, which it installs where it can; ARGS="-k name", SLUICE_SCREENSHOTS=DIR for pictures
 	@scripts/setup dev

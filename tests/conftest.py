@@ -25,13 +25,10 @@ settings.register_profile("ci", deadline=None, print_blob=True, derandomize=Fals
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32))
-
-
-FEW = 8
+SHARE = "SLUICE_TEST_SHARE"
+"""Which share of a run is tried, from 0 to 1; all of it where it is not set."""
+FEW = 4
 """A test of so many cases runs all of them."""
-SLOW_SHARE = 1 / 4
-"""Of tests that are marked as slow, where a share of the cases is asked for: which ones, the seed
-decides."""
 _MEMORY, _RUN_BYTES = "/dev/shm", 8 * 2**30
 TEMP_ROOT = "PYTEST_DEBUG_TEMPROOT"
 
@@ -77,23 +74,24 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run a seeded share of the cases of each test that has many: SLUICE_TEST_SHARE, all without
-    it. And a quarter of the slow tests."""
-    share = float(os.environ.get("SLUICE_TEST_SHARE") or 1)
+    """Leave out all but a seeded share: of the slow tests, and of the cases of each test that has
+    many."""
+    share = float(os.environ.get(SHARE) or 1)
+    if share == 1:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    left_out = set(random.Random(SEED).sample(slow, len(slow) - round(share * len(slow))))
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    left_out = set(random.Random(SEED).sample(slow, len(slow) - round(SLOW_SHARE * len(slow)))) | {
-        item
-        for test, all_cases in cases.items()
-        for item in random.Random(f"{SEED} {test}").sample(
-            all_cases, max(0, len(all_cases) - max(FEW, round(share * len(all_cases))))
-        )
-    }
-    if left_out and share < 1:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+        if item not in left_out:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for test, of_test in cases.items():
+        wanted = max(FEW, round(share * len(of_test)))
+        if len(of_test) > wanted:
+            drawn = random.Random(f"{SEED} {test}").sample(of_test, len(of_test) - wanted)
+            left_out.update(drawn)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,7 +11,9 @@ from tests.support.servers.wire import Way
 from tests.support.upstreams.kinds import Kind
 
 ONLY = os.environ.get("SLUICE_FAULT_ONLY", "")
-SHARE = float(os.environ.get("SLUICE_FAULT_SHARE") or 1)
+_TESTS = float(os.environ.get("SLUICE_TEST_SHARE") or 1)
+SHARE = float(os.environ.get("SLUICE_FAULT_SHARE") or (1 if _TESTS == 1 else _TESTS / 30))
+"""Where a share of the tests runs, a small one of the faults does: there are thousands."""
 SILENT_WAYS: tuple[Way, ...] = ("before", "after")
 IDLE_S = 1.2
 """In this time each role has done whatever it does by the clock."""
