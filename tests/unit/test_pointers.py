@@ -122,36 +122,6 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert broken_pages(text, page.parent) + broken_files(text) == []
 
 
-PRODUCT = (
-    "gateway",
-    "pages",
-    "workers",
-    "policy",
-    "db",
-    "protocol",
-    "streams",
-    "providers",
-    "sluice",
-)
-EACH = {f"tests/{folder}/" for folder in ("unit", "service", "e2e", "faults", "chaos")}
-"""Folders whose files are named one by one."""
-
-
-def test_the_page_of_the_tests_has_a_row_for_every_module_and_every_test() -> None:
-    named = {
-        path
-        for path, _ in TO_FILE.findall((ROOT / "tests" / "README.md").read_text(encoding="utf-8"))
-    }
-    folders = tuple(path for path in named if path.endswith("/") and path not in EACH)
-    paths = [p.relative_to(ROOT) for p in tracked() if p.suffix == ".py"]
-    wanted = [
-        str(p)
-        for p in paths
-        if (p.parts[0] in PRODUCT and p.name != "__init__.py") or p.name.startswith("test_")
-    ]
-    assert [path for path in wanted if path not in named and not path.startswith(folders)] == []
-
-
 def test_a_pointer_that_leads_nowhere_is_found() -> None:
     said = (
         "see docs/protocol.md 1.99, docs/nowhere.md, docs/tools.md#nothing, docs/performance.md,"
