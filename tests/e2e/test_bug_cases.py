@@ -17,18 +17,11 @@ from protocol.request import DialectName
 from tests.support.checks.conformance import configuration
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, ask
 from tests.support.servers.product import Product
-from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text, whole
+from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text
 from tests.support.upstreams.frames import delta, end, start
 from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
-SEARCH = {
-    "type": "server_tool_use",
-    "id": "srvtoolu_1",
-    "name": "web_search",
-    "input": {"query": "x"},
-}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 HALF = [
     start(1, type="tool_use", id="toolu_1", name="weather", input={}),
     delta(1, "input_json_delta", partial_json='{"city": "Par'),
@@ -110,64 +103,6 @@ def test_case_06_a_connection_that_breaks_is_an_error_and_on_record_as_one(
     assert recorded_bytes(place[0], call["call_id"]) == SO_FAR[upstream]
     # half a call is never one
     assert place[0].audit("tool-calls", call_id=call["call_id"], verdict="allow")["items"] == []
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_case_07_a_paused_turn_is_one_message_for_an_openai_client(
-    place: tuple[Product, Replay], mode: Mode
-) -> None:
-    product, replay = place
-    container = {"id": "container_1", "expires_at": "2099-01-01T00:00:00Z"}
-    first = frames(
-        began(), *text(0, "Searching. "), *whole(1, SEARCH), *end("pause_turn", container=container)
-    )
-    second = frames(
-        began(),
-        *whole(0, FOUND),
-        *client_call(1, "toolu_1", "weather", {"city": "Paris"}),
-        *end("tool_use"),
-    )
-    if mode == "whole":
-        usage = {"input_tokens": 5, "output_tokens": 3}
-        head = {
-            "id": "m",
-            "type": "message",
-            "role": "assistant",
-            "model": "x",
-            "usage": usage,
-            "container": container,
-        }
-        called = {
-            "type": "tool_use",
-            "id": "toolu_1",
-            "name": "weather",
-            "input": {"city": "Paris"},
-        }
-        bodies = [
-            {
-                **head,
-                "content": [{"type": "text", "text": "Searching. "}, SEARCH],
-                "stop_reason": "pause_turn",
-            },
-            {**head, "content": [FOUND, called], "stop_reason": "tool_use"},
-        ]
-        replay.answer(*(Reply(json.dumps(b).encode()) for b in bodies))
-    else:
-        replay.answer(stream(first, cutting="events"), stream(second, cutting="events"))
-    said = ask(
-        product.url, "openai", mode, "go", model="claude-x", headers={"x-sluice-policy": "noop"}
-    )
-    assert (said.text, said.plain_calls, said.stop) == (
-        "Searching. ",
-        [("weather", {"city": "Paris"})],
-        "tool_calls",
-    )
-    asked, again = (a.body for a in replay.asked)
-    assert again["messages"] == [
-        *asked["messages"],
-        {"role": "assistant", "content": [{"type": "text", "text": "Searching. "}, SEARCH]},
-    ]
-    assert again["container"] == "container_1"
 
 
 @pytest.mark.parametrize("client", DIALECTS)

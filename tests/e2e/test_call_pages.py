@@ -10,7 +10,6 @@ import pytest
 
 from pages.render import short
 from protocol.errors import InvalidRequest, NotFound
-from tests.support.checks.whole_text import released_in
 from tests.support.clients.agent import TOOLS
 from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
@@ -152,11 +151,6 @@ def test_changed_text_and_a_failed_answer_have_both_sides(
     assert failed["call"]["state"] == "FAILED"
 
 
-def test_thinking_has_a_row_of_its_own_kind(product: Product, made: dict[str, str]) -> None:
-    rows = page(product, f"/debug/calls/{made['plain']}").values["rows"]
-    assert [row["kind"] for row in rows] == ["thinking", "text"]
-
-
 def test_one_block_its_bytes_and_the_export(product: Product, made: dict[str, str]) -> None:
     base = f"/debug/calls/{made['mixed']}"
     assert page(product, f"{base}/blocks/1").values["row"]["word"] == "BLOCKED"
@@ -173,56 +167,6 @@ def test_one_block_its_bytes_and_the_export(product: Product, made: dict[str, st
 def test_calls_of_a_session_are_linked(product: Product, made: dict[str, str]) -> None:
     call = page(product, f"/debug/calls/{made['judged']}").values["call"]
     assert (call["before"], call["next"], call["session"]) == (made["mixed"], made["upper"], "s-1")
-
-
-def test_the_wire_shows_what_went_out_for_what_came(product: Product, made: dict[str, str]) -> None:
-    base = f"/debug/calls/{made['mixed']}/wire"
-    rows = page(product, base).values["rows"]
-    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
-    assert {row["verdict"] for row in rows if row["held"]} == {"allow", "block", "replace"}
-    assert sum(len(row["written"]) for row in rows) >= 1
-    shown = page(product, f"{base}?seq=9&view=table")
-    assert 'id="c9"' in shown.html and shown.values["seq"] == 9
-    assert page(product, f"{base}?seq=201").values["rows"] == []
-
-
-def test_the_diff_has_what_was_said_and_what_was_got(
-    product: Product, made: dict[str, str]
-) -> None:
-    base = f"/debug/calls/{made['mixed']}/diff"
-    shown = page(product, base).values
-    assert [(block["number"], block["verdict"]) for block in shown["blocks"]] == [
-        (1, "block"),
-        (3, "replace"),
-    ] and shown["unchanged"] == 2
-    assert len(page(product, f"{base}?all=1&view=side").values["blocks"]) == 4
-    assert page(product, f"{base}?by=wire").values["blocks"][0]["lines"]
-    [whole] = page(product, f"/debug/calls/{made['upper']}/diff").values["blocks"]
-    assert whole["verdict"] == "replace" and not whole["same"]
-
-
-def test_the_text_has_what_the_client_got_byte_for_byte(
-    product: Product, made: dict[str, str], got: dict[str, bytes]
-) -> None:
-    for name, call in made.items():
-        whole = ask(
-            product,
-            lambda pages, call=call: pages.file(f"/debug/calls/{call}/text"),  # type: ignore[misc]
-        ).decode()
-        assert released_in(whole) == got[call], name
-        assert whole.endswith("⟦end⟧\n") and "request: turn 0: user" in whole
-    whole = ask(product, lambda pages: pages.file(f"/debug/calls/{made['mixed']}/text")).decode()
-    assert (
-        '⟦block 1: tool call bash: BLOCK (tool_rules, rule no-deletes, destructive)⟧\n{"command":'
-        ' "rm -rf /"}\n' in whole
-    )
-
-
-def test_the_request_has_its_turns(product: Product, made: dict[str, str]) -> None:
-    shown = page(product, f"/debug/calls/{made['judged']}/request")
-    [turn] = shown.values["request"]["open"]
-    assert turn["role"] == "user" and turn["parts"][0]["text"] == "delete everything with rm -rf"
-    assert [tool["name"] for tool in shown.values["request"]["tools"]] == ["bash", "get_weather"]
 
 
 @pytest.mark.parametrize(

@@ -219,19 +219,6 @@ def test_an_error_before_the_first_word_is_one_of_http(
     assert raised.value.status_code == status, raised.value.message
 
 
-def test_an_exception_in_a_stream_ends_it(place: Place) -> None:
-    product, replay = place
-    half = made.written(made.begun(), *(made.piece(0, text="word ") for _ in range(50)))
-    replay.answer(streamed(half + made.exception("modelStreamErrorException", "gone")))
-    said = ""
-    with pytest.raises(openai.APIError, match="gone"):  # noqa: PT012 - what came before the error counts
-        for chunk in chat(product).chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True
-        ):
-            said += (chunk.choices[0].delta.content or "") if chunk.choices else ""
-    assert said == "word " * 50
-
-
 @pytest.mark.parametrize(("probability", "is_let"), [(0.1, True), (0.9, False)])
 def test_a_judge_may_be_asked_there(place: Place, probability: float, is_let: bool) -> None:
     product, replay = place

@@ -1,6 +1,5 @@
 """The official SDKs, unchanged but for base URL and key, against the demo model."""
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -136,27 +135,6 @@ def test_the_next_turn_works_after_a_block(
     ]
 
 
-@every
-def test_thinking(product: Product, dialect: DialectName, mode: Mode) -> None:
-    said = ask(product.url, dialect, mode, "think about it")
-    assert said.thinking.startswith("The user wants to see reasoning.")
-    assert said.text.startswith(SAYS)
-    again = [
-        {"role": "user", "content": "think about it"},
-        said.message,
-        {"role": "user", "content": "thanks"},
-    ]
-    assert ask(product.url, dialect, mode, again).text.startswith(SAYS)
-
-
-@every
-def test_a_slow_answer(product: Product, dialect: DialectName, mode: Mode) -> None:
-    began = time.monotonic()
-    said = ask(product.url, dialect, mode, "long 20 slowly, with a gap 10 ms, after wait 0.2 s")
-    assert said.text == "".join(f"word{n} " for n in range(1, 21))
-    assert time.monotonic() - began > 0.2
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: DialectName) -> None:
     words = "long 40 slowly, with a gap 20 ms"
@@ -177,15 +155,6 @@ def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: Dialec
                 if first is None and "word1" in part.model_dump_json():
                     first = time.monotonic() - began
     assert first is not None and first < (time.monotonic() - began) / 2
-
-
-@every
-def test_max_tokens(product: Product, dialect: DialectName, mode: Mode) -> None:
-    if (dialect, mode) == ("openai", "helper"):
-        with pytest.raises(openai.LengthFinishReasonError):
-            ask(product.url, dialect, mode, "max tokens")
-    else:
-        assert ask(product.url, dialect, mode, "max tokens").stop == STOPS[dialect]["length"]
 
 
 STATUSES = [
@@ -234,26 +203,6 @@ def test_an_error_before_the_stream(
         assert other.value.body["error"]["type"] == "rate_limit_error"
 
 
-@pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
-@every
-def test_an_error_in_the_middle(
-    product: Product, dialect: DialectName, mode: Mode, model: str
-) -> None:
-    kind = openai.APIError if dialect == "openai" else anthropic.APIError
-    with pytest.raises(kind):
-        ask(product.url, dialect, mode, "long 50, fail in the middle", model=model)
-
-
-@pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
-@every
-def test_a_stream_that_is_cut_is_an_error(
-    product: Product, dialect: DialectName, mode: Mode, model: str
-) -> None:
-    kind = openai.APIError if dialect == "openai" else anthropic.APIError
-    with pytest.raises(kind):
-        ask(product.url, dialect, mode, "long 50, cut", model=model)
-
-
 @every
 def test_crossed_text_and_calls(product: Product, dialect: DialectName, mode: Mode) -> None:
     model = "demo-anthropic" if dialect == "openai" else "demo-openai"
@@ -276,27 +225,6 @@ def test_crossed_text_and_calls(product: Product, dialect: DialectName, mode: Mo
     )
 
 
-@every
-def test_crossed_thinking(product: Product, dialect: DialectName, mode: Mode) -> None:
-    model = "demo-anthropic" if dialect == "openai" else "demo-openai"
-    said = ask(product.url, dialect, mode, "think", model=model)
-    assert said.thinking.startswith("The user wants to see reasoning.") and said.text.startswith(
-        SAYS
-    )
-    turns = [
-        {"role": "user", "content": "think"},
-        said.message,
-        {"role": "user", "content": "thanks"},
-    ]
-    assert ask(product.url, dialect, mode, turns, model=model).text.startswith(SAYS)
-
-
-@every
-def test_a_policy_changes_the_text(product: Product, dialect: DialectName, mode: Mode) -> None:
-    said = ask(product.url, dialect, mode, "hello", headers={"x-sluice-policy": "upper"})
-    assert said.text.startswith(SAYS.upper()) and said.text == said.text.upper()
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_policy_of_the_header_is_the_one_that_runs(
     product: Product, dialect: DialectName
@@ -306,25 +234,6 @@ def test_the_policy_of_the_header_is_the_one_that_runs(
         product.url, dialect, "helper", words, tools=offered, headers={"x-sluice-policy": "noop"}
     )
     assert said.plain_calls == [("bash", {"command": "rm -rf /"})]
-
-
-def test_models_are_listed(product: Product) -> None:
-    with openai_client(product.url) as client:
-        assert {m.id for m in client.models.list()} >= {"demo", "demo-openai", "demo-anthropic"}
-    with anthropic_client(product.url) as other:
-        assert {m.id for m in other.models.list()} >= {"demo", "demo-openai", "demo-anthropic"}
-
-
-@pytest.mark.parametrize("model", ["demo", "demo-anthropic", "demo-openai"])
-def test_tokens_are_counted(product: Product, model: str) -> None:
-    with anthropic_client(product.url) as client:
-        few = client.messages.count_tokens(
-            model=model, messages=[{"role": "user", "content": "hello"}]
-        )
-        many = client.messages.count_tokens(
-            model=model, messages=[{"role": "user", "content": "hello " * 200}]
-        )
-    assert 0 < few.input_tokens < many.input_tokens
 
 
 class Event(BaseModel):
@@ -356,48 +265,6 @@ def test_the_anthropic_sdk_parses_a_structured_answer(product: Product, model: s
             model=model, max_tokens=500, messages=QUICK, output_format=Event
         )
         assert answered.parsed_output == Event(**EVENT)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("model", DEMO_MODELS)
-def test_any_object_is_answered_where_no_schema_is_given(
-    product: Product, model: str, streamed: bool
-) -> None:
-    mode: Mode = "helper" if streamed else "whole"
-    said = ask(
-        product.url, "openai", mode, QUICK, model=model, response_format={"type": "json_object"}
-    )
-    assert isinstance(json.loads(said.text), dict)
-    assert said.stop == "stop"
-
-
-@every
-def test_what_was_said_before_a_notice_is_apart_from_it(
-    product: Product, dialect: DialectName, mode: Mode
-) -> None:
-    """Clients join the text blocks of Messages as they are."""
-    said = ask(
-        product.url, dialect, mode, "delete everything with rm -rf /", tools=tools_of(dialect)
-    )
-    assert said.text.startswith("Let me do that.\n\n[Sluice blocked the tool call 'bash': rule ")
-    assert said.text.endswith(".]") and said.text.count("\n\n") == 1
-
-
-WRONG_KEY = "Incorrect API key provided"
-
-
-def test_a_wrong_key_is_each_sdks_own_error(product: Product) -> None:
-    with (
-        openai_client(product.url, "sk-wrong") as client,
-        pytest.raises(openai.AuthenticationError, match=WRONG_KEY) as ours,
-    ):
-        client.chat.completions.create(model="demo", messages=QUICK)
-    assert ours.value.code == "invalid_api_key"
-    with (
-        anthropic_client(product.url, "sk-wrong") as other,
-        pytest.raises(anthropic.AuthenticationError, match=WRONG_KEY),
-    ):
-        other.messages.create(model="demo", max_tokens=5, messages=QUICK)
 
 
 @pytest.mark.parametrize("base", ["", "/v1/v1", "/v1/"])
@@ -434,32 +301,3 @@ def test_the_responses_api_answers_with_each_model(product: Product, model: str)
         with client.responses.stream(model=model, input="hello") as events:
             streamed = events.get_final_response()
     assert "demo model" in whole.output_text and streamed.output_text == whole.output_text
-
-
-@pytest.mark.parametrize("model", DEMO_MODELS)
-def test_a_forced_tool_is_called_with_what_it_requires(product: Product, model: str) -> None:
-    schema = Event.model_json_schema()
-    with openai_client(product.url) as client, anthropic_client(product.url) as other:
-        ours = (
-            client.chat.completions.create(
-                model=model,
-                messages=QUICK,
-                tools=[{"type": "function", "function": {"name": "event", "parameters": schema}}],
-                tool_choice={"type": "function", "function": {"name": "event"}},
-            )
-            .choices[0]
-            .message.tool_calls
-        )
-        theirs = other.messages.create(
-            model=model,
-            max_tokens=500,
-            messages=QUICK,
-            tools=[{"name": "event", "input_schema": schema}],
-            tool_choice={"type": "tool", "name": "event"},
-        ).content
-    assert (
-        ours is not None
-        and ours[0].type == "function"
-        and json.loads(ours[0].function.arguments) == EVENT
-    )
-    assert [block.input for block in theirs if block.type == "tool_use"] == [EVENT]

@@ -449,29 +449,6 @@ def test_a_judge_is_asked_over_a_door_that_signs(
         )
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_redirect_is_not_followed(place: Place, door: str) -> None:
-    place.tokens.asked.clear()
-    place.replay.answer(
-        Reply(b"{}", status=307, headers={"location": place.tokens.url + "/v1/messages"})
-    )
-    got = ask(place, "chat", DOORS[door][0])
-    assert got.status_code == 502 and len(place.replay.asked) == 1, got.text
-    assert (
-        not [one for one in place.tokens.asked if one.path != "/token"]
-        and place.tokens.url not in got.text
-    )
-
-
-def test_a_region_that_is_not_there_is_on_record(place: Place) -> None:
-    session = new_session()
-    got = ask(place, "responses", "lost", session)
-    assert got.status_code == 502 and "xx-nowhere" not in got.text, got.text
-    call = call_of(place.product, session)
-    shown = json.dumps(place.product.audit(f"calls/{call['call_id']}"))
-    assert "upstream_dns" in shown and "bedrock-runtime.xx-nowhere-1.invalid" in shown
-
-
 @pytest.mark.slow
 def test_an_expired_token_is_read_again_and_no_secret_is_kept(place: Place) -> None:
     """The file is replaced while the product runs, so this comes last; then all that it kept and

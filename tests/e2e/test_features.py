@@ -1,7 +1,6 @@
 """What applications use beside text and tools, there and back through the product and the SDKs,
 with the other dialect behind it."""
 
-import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -19,13 +18,9 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
 CLAUDE, CLAUDE_OLD, GPT = "claude-haiku-4-5", "claude-3-haiku", "gpt-x"
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION: Any = {"name": "get_weather", "description": "d", "parameters": WEATHER}
 USER: Any = [{"role": "user", "content": "go"}]
-SEARCH: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
 
 
 class City(BaseModel):
@@ -206,122 +201,6 @@ def test_a_users_tool_beside_a_response_format_is_called(
     assert [c.function.name for c in calls] == ["get_weather"]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_legacy_functions_there_and_back(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
-) -> None:
-    place[1].answer(
-        message(call("get_weather", city="Paris"), reason="tool_use", streamed=streamed)
-    )
-    request: dict[str, Any] = {
-        "model": CLAUDE,
-        "messages": USER,
-        "functions": [FUNCTION],
-        "function_call": {"name": "get_weather"},
-    }
-    if streamed:
-        chunks = list(gpt.chat.completions.create(stream=True, **request))
-        deltas = [
-            c.choices[0].delta.function_call
-            for c in chunks
-            if c.choices and c.choices[0].delta.function_call
-        ]
-        name, arguments = (
-            "".join(d.name or "" for d in deltas),
-            "".join(d.arguments or "" for d in deltas),
-        )
-        finish = [
-            c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason
-        ]
-    else:
-        choice = gpt.chat.completions.create(**request).choices[0]
-        assert choice.message.function_call is not None
-        name, arguments, finish = (
-            choice.message.function_call.name,
-            choice.message.function_call.arguments,
-            [choice.finish_reason],
-        )
-    assert (name, json.loads(arguments), finish) == (
-        "get_weather",
-        {"city": "Paris"},
-        ["function_call"],
-    )
-    assert asked(place)["tool_choice"] == {
-        "type": "tool",
-        "name": "get_weather",
-        "disable_parallel_tool_use": True,
-    }
-    turns = [
-        *USER,
-        {
-            "role": "assistant",
-            "content": None,
-            "function_call": {"name": name, "arguments": arguments},
-        },
-        {"role": "function", "name": name, "content": "sunny"},
-    ]
-    place[1].answer(message({"type": "text", "text": "Sunny."}))
-    gpt.chat.completions.create(**request | {"messages": turns, "function_call": "auto"})
-    uses, results = asked(place)["messages"][1:]
-    assert uses["content"][0]["id"] == results["content"][0]["tool_use_id"]
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_free_form_tool_there_and_back(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
-) -> None:
-    place[1].answer(
-        message(call("shell", input='echo "hi"\n'), reason="tool_use", streamed=streamed)
-    )
-    tools: Any = [{"type": "custom", "custom": {"name": "shell", "description": "run it"}}]
-    if streamed:
-        chunks = list(
-            gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools, stream=True)
-        )
-        parts: list[Any] = [
-            t.to_dict() for c in chunks for ch in c.choices for t in ch.delta.tool_calls or ()
-        ]
-        assert parts[0]["type"] == "custom"
-        assert "".join(p["custom"].get("input", "") for p in parts) == 'echo "hi"\n'
-    else:
-        made: Any = (
-            gpt.chat.completions.create(model=CLAUDE, messages=USER, tools=tools)
-            .choices[0]
-            .message.tool_calls
-        )
-        assert [(t.type, t.custom.name, t.custom.input) for t in made] == [
-            ("custom", "shell", 'echo "hi"\n')
-        ]
-    assert asked(place)["tools"][0]["input_schema"]["required"] == ["input"]
-
-
-def test_images_and_files_go_on_and_are_not_fetched(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
-    place[1].answer(message({"type": "text", "text": "A pixel."}))
-    data = base64.b64encode(PIXEL).decode()
-    pdf = base64.b64encode(b"%PDF-1.4\n%%EOF").decode()
-    parts: Any = [
-        {"type": "text", "text": "What is this?"},
-        {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}},
-        {"type": "image_url", "image_url": {"url": "https://images.example/never-fetched.png"}},
-        {
-            "type": "file",
-            "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{pdf}"},
-        },
-    ]
-    gpt.chat.completions.create(model=CLAUDE, messages=[{"role": "user", "content": parts}])
-    text, image, link, document = asked(place)["messages"][0]["content"]
-    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": data}
-    assert link["source"] == {"type": "url", "url": "https://images.example/never-fetched.png"}
-    assert (document["type"], document["title"], document["source"]["media_type"]) == (
-        "document",
-        "a.pdf",
-        "application/pdf",
-    )
-    assert text == {"type": "text", "text": "What is this?"}
-
-
 @pytest.mark.slow
 def test_what_was_left_out_is_in_a_header_and_on_record(
     place: tuple[Product, Replay], gpt: openai.OpenAI
@@ -351,25 +230,6 @@ def test_what_the_client_says_it_is_is_on_record(
     # a call's record comes after its answer; until then no list has it
     wait_for(lambda: any(item["call_id"] == call_id for item in place[0].audit("calls")["items"]))
     assert place[0].audit(f"calls/{call_id}")["user_agent"] == kept
-
-
-@pytest.mark.parametrize(
-    ("param", "value"),
-    [
-        ("n", 2),
-        ("logprobs", True),
-        ("modalities", ["text", "audio"]),
-        ("prediction", {"type": "content", "content": "x"}),
-    ],
-)
-def test_what_cannot_be_said_is_refused_by_name(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, param: str, value: Any
-) -> None:
-    place[1].answer(message())
-    with pytest.raises(openai.BadRequestError) as raised:
-        gpt.chat.completions.create(model=CLAUDE, messages=USER, extra_body={param: value})
-    assert raised.value.param == param
-    assert place[1].asked == []
 
 
 def test_web_search_options_are_the_operators_to_allow(
@@ -419,118 +279,7 @@ def test_web_search_options_are_the_operators_to_allow(
     assert place[1].asked == []
 
 
-def test_effort_becomes_thinking(place: tuple[Product, Replay], gpt: openai.OpenAI) -> None:
-    place[1].answer(
-        message(
-            {"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "ok"}
-        )
-    )
-    said = gpt.chat.completions.create(
-        model=CLAUDE, messages=USER, reasoning_effort="low", max_completion_tokens=9000
-    )
-    assert asked(place)["thinking"]["type"] == "enabled"
-    assert (said.choices[0].message.model_extra or {})["reasoning_content"] == "hm"
-
-
 # --- Anthropic clients, OpenAI models ---
-
-
-def test_tool_results_with_images_and_errors(
-    place: tuple[Product, Replay], claude: anthropic.Anthropic
-) -> None:
-    place[1].answer(completion({"content": "ok"}))
-    image = {
-        "type": "image",
-        "source": {
-            "type": "base64",
-            "media_type": "image/png",
-            "data": base64.b64encode(PIXEL).decode(),
-        },
-    }
-    turns: Any = [
-        {"role": "user", "content": "go"},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "text", "text": "Looking."},
-                call("shot"),
-                call("bad") | {"id": "toolu_2"},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "toolu_1",
-                    "content": [{"type": "text", "text": "see"}, image],
-                },
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "toolu_2",
-                    "content": "boom",
-                    "is_error": True,
-                },
-                {"type": "text", "text": "Well?"},
-            ],
-        },
-    ]
-    claude.messages.create(model=GPT, max_tokens=9, messages=turns)
-    roles = [(m["role"], m.get("tool_call_id")) for m in asked(place)["messages"]]
-    assert roles == [
-        ("user", None),
-        ("assistant", None),
-        ("tool", "toolu_1"),
-        ("tool", "toolu_2"),
-        ("user", None),
-    ]
-    assistant, _, failed, last = asked(place)["messages"][1:]
-    assert (assistant["content"], len(assistant["tool_calls"])) == ("Looking.", 2)
-    assert "boom" in failed["content"] and failed["content"] != "boom"
-    assert [p["type"] for p in last["content"]][-2:] == ["image_url", "text"]
-
-
-def test_forced_choices_and_output_format(
-    place: tuple[Product, Replay], claude: anthropic.Anthropic
-) -> None:
-    place[1].answer(completion({"content": '{"city": "P", "people": 1}'}))
-    tools: Any = [{"name": "get_weather", "input_schema": WEATHER}]
-    choice: Any = {"type": "any", "disable_parallel_tool_use": True}
-    form: Any = {"format": {"type": "json_schema", "schema": City.model_json_schema()}}
-    claude.messages.create(
-        model=GPT, max_tokens=9, messages=USER, tools=tools, tool_choice=choice, output_config=form
-    )
-    sent = asked(place)
-    assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
-    assert sent["response_format"]["json_schema"]["schema"]["required"] == ["city", "people"]
-
-
-def test_a_refusal_in_words_is_text(
-    place: tuple[Product, Replay], claude: anthropic.Anthropic
-) -> None:
-    place[1].answer(completion({"refusal": "I will not."}))
-    said = claude.messages.create(model=GPT, max_tokens=9, messages=USER)
-    assert (said.stop_reason, [b.text for b in said.content if b.type == "text"]) == (
-        "end_turn",
-        ["I will not."],
-    )
-
-
-def test_a_server_tool_of_a_key_without_its_family_is_refused(
-    place: tuple[Product, Replay], claude: anthropic.Anthropic
-) -> None:
-    from tests.support.servers.product import CLIENT_KEY
-
-    place[1].answer(message({"type": "text", "text": "ok"}))
-    claude.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
-    assert asked(place)["tools"] == [SEARCH]
-    place[1].answer(message())
-    with (
-        anthropic_client(place[0].url, CLIENT_KEY) as other,
-        pytest.raises(anthropic.BadRequestError, match="server_tools"),
-    ):
-        other.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
-    assert place[1].asked == []
 
 
 # --- models without native tool calls ---
@@ -573,27 +322,3 @@ def test_a_model_without_native_tools_calls_one(
     assert "tools" not in sent and "tool_calls" in sent["format"]["properties"]
     listed = place[0].audit("tool-calls", limit=1, order="desc")["items"][0]
     assert (listed["form"], listed["name"], listed["verdict"]) == ("prompt", "get_weather", "allow")
-
-
-def test_a_messages_client_uses_such_a_model_over_two_turns(
-    place: tuple[Product, Replay], claude: anthropic.Anthropic
-) -> None:
-    tools: Any = [{"name": "get_weather", "input_schema": WEATHER}]
-    place[1].answer(completion({"content": ENVELOPE}))
-    first = claude.messages.create(model="qwen3", max_tokens=9, messages=USER, tools=tools)
-    block: Any = first.content[0]
-    assert (first.stop_reason, block.name, block.input) == (
-        "tool_use",
-        "get_weather",
-        {"city": "Paris"},
-    )
-    place[1].answer(completion({"content": "Sunny."}))
-    results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "sunny"}]
-    turns: Any = [
-        *USER,
-        {"role": "assistant", "content": first.to_dict()["content"]},
-        {"role": "user", "content": results},
-    ]
-    second: Any = claude.messages.create(model="qwen3", max_tokens=9, messages=turns, tools=tools)
-    assert (second.content[0].text, second.stop_reason) == ("Sunny.", "end_turn")
-    assert [m["role"] for m in asked(place)["messages"]] == ["system", "user", "assistant", "user"]

@@ -236,19 +236,6 @@ def test_the_list_shows_what_a_person_typed_first(
         page(product, "/debug/sessions/other/shared")
 
 
-@pytest.mark.parametrize("form", ["jsonl", "markdown", "text"])
-def test_an_export_holds_each_turn_once(
-    product: Product, ids: dict[str, list[str]], form: str
-) -> None:
-    whole = ask(product, lambda pages: pages.file(f"{PAGE}?export={form}")).decode()
-    for text in ("list the files", "say eight", "look around: say look", "I was told that I may"):
-        assert whole.count(text) == 1, text
-    if form == "jsonl":
-        lines = [json.loads(line) for line in whole.splitlines()]
-        assert [line["index"] for line in lines] == list(range(12)) and lines[0]["branch"] == 0
-        assert [line["history_changed"] for line in lines].count(True) == 1
-
-
 def test_a_session_of_more_calls_than_are_read_says_so(
     product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,33 +256,6 @@ def test_a_session_of_more_calls_than_are_read_says_so(
     assert "⟦more calls than".encode() in ask(
         product, lambda pages: pages.file(f"{PAGE}?export=text")
     )
-
-
-def test_where_only_the_beginning_is_read_nobody_is_accused_and_what_was_refused_is_there(
-    product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("db.read.sessions.RELEASED_BYTES", 8)
-    monkeypatch.setattr("db.read.sessions.ARGUMENT_BYTES", 8)
-    monkeypatch.setattr("db.read.sessions.TOOL_BYTES", 4)
-    monkeypatch.setattr("db.read.sessions.TOOL_CALLS", 1)
-    shown = page(product, PAGE)
-    steps = {
-        step["call"]["call_id"]: step for group in shown.values["groups"] for step in group["steps"]
-    }
-    assert not any(turn["is_foreign"] for step in steps.values() for turn in step["turns"])
-    assert (
-        all(step["answer_bytes"] > 8 for step in steps.values())
-        and "The beginning of an answer of" in shown.html
-    )
-    [refused] = [act for act in steps[ids["main"][2]]["acts"] if act["verdict"] == "block"]
-    assert (
-        (refused["name"], refused["begun"]) == ("bash", True)
-        and len(refused["text"]) in (4, 8)
-        and refused["size"] > 8
-    )
-    assert f"of {refused['size']} bytes" in shown.html
-    whole = ask(product, lambda pages: pages.file(f"{PAGE}?export=text")).decode()
-    assert f"the beginning of {refused['size']} bytes" in whole
 
 
 def test_what_stood_in_a_history_before_is_read_too(

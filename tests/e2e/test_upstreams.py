@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
 
 from protocol.request import DialectName
@@ -17,7 +16,6 @@ from tests.support.clients.sdk_calls import (
     anthropic_client,
     ask,
     openai_client,
-    results,
     tool,
 )
 from tests.support.servers.product import KEY, Product
@@ -213,87 +211,6 @@ def test_a_request_with_everything_arrives(
     assert said.plain_calls[:2] == CALLS
     assert said.stop == STOPS[client]["tools"]
     assert said.tokens == ((27, 42) if upstream == "anthropic" and mode != "whole" else (20, 9))
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pairs
-def test_tool_results_arrive_in_the_next_turn(
-    place: Place, mode: Mode, upstream: DialectName, client: DialectName
-) -> None:
-    product, replay = place
-    offered = [
-        tool(client, "get_weather", city="string"),
-        tool(client, "get_time", zone="string"),
-        tool(client, "refresh"),
-    ]
-    first = [{"role": "user", "content": "weather and time"}]
-    replay.answer(answer_of(upstream, mode, calls=True))
-    said = ask(
-        product.url,
-        client,
-        mode,
-        first,
-        model=MODEL[upstream],
-        tools=offered,
-        headers={"x-sluice-policy": "noop"},
-    )
-    contents = ["sunny", "noon", "done"][: len(said.calls)]
-    replay.answer(answer_of(upstream, mode, calls=False))
-    after = ask(
-        product.url,
-        client,
-        mode,
-        [*first, *results(client, said, contents)],
-        model=MODEL[upstream],
-        tools=offered,
-    )
-    assert after.text and after.calls == []
-    turns = arrived(replay, upstream).body["messages"]
-    if upstream == "openai":
-        made = turns[1]
-        calls = [
-            (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
-            for c in made["tool_calls"]
-        ]
-        given = [(t["tool_call_id"], t["content"]) for t in turns[2:] if t["role"] == "tool"]
-        assert [t["role"] for t in turns] == ["user", "assistant", *["tool"] * len(calls)]
-        text = made["content"]
-    else:
-        made = turns[1]
-        assert [t["role"] for t in turns] == ["user", "assistant", "user"]
-        calls = [
-            (b["id"], b["name"], b["input"]) for b in made["content"] if b["type"] == "tool_use"
-        ]
-        given = [
-            (b["tool_use_id"], b["content"])
-            for b in turns[2]["content"]
-            if b["type"] == "tool_result"
-        ]
-        text = "".join(b["text"] for b in made["content"] if b["type"] == "text")
-    plain = [(i, c if isinstance(c, str) else "".join(p["text"] for p in c)) for i, c in given]
-    assert [c[1:] for c in calls][:2] == CALLS
-    assert plain == [(c[0], content) for c, content in zip(calls, contents, strict=True)]
-    assert text == "Both."
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("stop", ["end", "length", "tools"])
-@pairs
-def test_stop_reasons(
-    place: Place, stop: str, mode: Mode, upstream: DialectName, client: DialectName
-) -> None:
-    product, replay = place
-    body = whole(upstream, calls=stop == "tools", stop=stop)
-    replay.answer(Reply(body) if mode == "whole" else stream(streamed(upstream, stop)))
-    headers = {"x-sluice-policy": "noop"}
-    if (client, mode, stop) == ("openai", "helper", "length"):
-        with pytest.raises(openai.LengthFinishReasonError):
-            ask(product.url, client, mode, "hello", model=MODEL[upstream], headers=headers)
-        return
-    said = ask(product.url, client, mode, "hello", model=MODEL[upstream], headers=headers)
-    assert said.stop == STOPS[client][stop]
-    assert said.text == "Both."
-    assert said.tokens == (20, 9)
 
 
 def streamed(upstream: DialectName, stop: str) -> bytes:

@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from db.keys import KeyStore
 from db.write.insert import AuditInserter
-from protocol.records import BlockRecord, EndRecord, EventRecord, Record
+from protocol.records import EndRecord, EventRecord, Record
 from sluice import audit_cli, keys_cli
 from sluice.tables import printable
 from tests.support.checks.record import (
     call_id,
     call_record,
-    judgement_record,
     now_ms,
     release_record,
     tool_call_record,
@@ -54,23 +52,6 @@ def lines_of(told: Any) -> list[str]:
     return re.sub(r"\x1b\[[0-9;]*m", "", told.stdout).splitlines()
 
 
-@pytest.mark.parametrize("columns", [80, 140])
-def test_a_terminal_shows_what_an_auditor_asks_first(call: str, columns: int) -> None:
-    lines = lines_of(on_a_terminal("tool-calls", columns=columns))
-    assert max(map(len, lines)) <= columns
-    for word in (
-        call[:13],
-        "dev",
-        "bash",
-        "block",
-        "dang",
-        "rm -rf /tmp/build" if columns == 140 else "rm -rf",
-    ):
-        assert word in lines[2], (word, lines)
-    assert ("session" in lines[0].split()) == (columns == 140)
-    assert "tool_judge" in lines[2] or columns == 80
-
-
 def test_nothing_found_is_said(url: str) -> None:
     assert lines_of(on_a_terminal("calls", "--key", "nobody")) == ["nothing matches"]
     told = audit("calls", "--key", "nobody")
@@ -78,73 +59,6 @@ def test_nothing_found_is_said(url: str) -> None:
         told.exit_code == 0
         and len(told.stdout.splitlines()) == 1
         and "nothing matches" in told.stderr
-    )
-
-
-def test_calls_are_chosen_by_state_and_time(call: str) -> None:
-    def found(*arguments: str) -> list[str]:
-        return [
-            item["call_id"]
-            for item in json.loads(audit("calls", "--json", *arguments).stdout)["items"]
-        ]
-
-    assert found("--state", "ended", "--since", "1h") == found("--since", "yesterday") == [call]
-    assert found("--state", "FAILED") == found("--until", "1h") == []
-    assert "--state" in audit("calls", "--state", "gone").stderr
-    told = audit("calls", "--since", "soon").stderr
-    assert "--since" in told and "yesterday" in told
-
-
-def test_tool_calls_are_counted(call: str) -> None:
-    told = json.loads(audit("counts", "--json", "--by", "key,verdict").stdout)
-    assert told["items"] == [{"key": "dev", "verdict": "block", "tool_calls": 1, "calls": 1}]
-    assert audit("counts").stdout.splitlines()[0].split("\t") == [
-        "day",
-        "key",
-        "verdict",
-        "tool_calls",
-        "calls",
-    ]
-    assert lines_of(on_a_terminal("counts", "--by", "name"))[1].split() == ["bash", "1", "1"]
-    assert "--by" in audit("counts", "--by", "colour").stderr
-
-
-def test_the_beginning_of_a_call_id_is_enough(call: str, url: str) -> None:
-    for command in (("show",), ("calls", "--call-id"), ("export", "--call-id")):
-        assert (
-            call
-            in audit(
-                *command, call[:13], "--json" if command[0] != "export" else "--session=s-1"
-            ).stdout
-        )
-    assert "too short" in audit("show", call[:7]).stderr
-    told = audit("show", "ffffffff-ffff")
-    assert told.exit_code == 1 and "no call on record begins with" in told.stderr
-    other = call[:-1] + ("0" if call[-1] != "0" else "1")
-
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            await inserter.insert([call_record(other)], {})
-
-    asyncio.run(insert())
-    told = audit("show", call[:35])
-    assert told.exit_code == 2 and call in told.stderr and other in told.stderr
-
-
-def test_the_next_page_is_told(call: str, url: str) -> None:
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            await inserter.insert([call_record(call_id())], {})
-
-    asyncio.run(insert())
-    first = audit("calls", "--limit", "1")
-    assert "more: --cursor" in first.stderr
-    cursor = json.loads(audit("calls", "--limit", "1", "--json").stdout)["next_cursor"]
-    assert (
-        json.loads(audit("calls", "--limit", "1", "--json", "--cursor", cursor).stdout)[
-            "next_cursor"
-        ]
-        is None
     )
 
 
@@ -243,54 +157,6 @@ def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
     assert "at once" in on_a_terminal("show", call, "--full").stdout
 
 
-def test_show_tells_why_text_is_not_whole_and_who_replaced_it(url: str) -> None:
-    cut, replaced = call_id(), call_id()
-    insert_all(
-        url,
-        call_record(cut),
-        BlockRecord(
-            call_id=cut,
-            block=0,
-            at=now_ms(),
-            kind="text",
-            verdict="withheld",
-            reason="unfinished",
-            policy="",
-        ),
-        call_record(replaced),
-        BlockRecord(
-            call_id=replaced,
-            block=0,
-            at=now_ms(),
-            kind="text",
-            verdict="replace",
-            reason="",
-            policy="",
-        ),
-    )
-    for call, said in (
-        (cut, "its end never came; what came before it was sent"),
-        (replaced, "replace: by the series default"),
-    ):
-        shown = audit("show", call).stdout
-        assert (
-            shown.index("what the client got") < shown.index("what was decided") < shown.index(said)
-        ), shown
-
-
-def test_show_tells_what_a_judge_said_against_which_threshold_and_when_it_did_not(url: str) -> None:
-    call = call_id()
-    away = judgement_record(
-        call, step=1, model="absent", probability=None, explanation="", error="judge_unavailable"
-    )
-    insert_all(url, call_record(call), tool_call_record(call), judgement_record(call), away)
-    lines = audit("show", call).stdout.splitlines()
-    assert (
-        "judge        demo-judge 0.90 of 0.60: deletes files" in lines
-        and "judge        absent: no answer: judge_unavailable" in lines
-    )
-
-
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_show_tells_an_error_in_words(url: str, dialect: str, stream: bool) -> None:
@@ -308,21 +174,6 @@ def test_show_tells_an_error_in_words(url: str, dialect: str, stream: bool) -> N
     assert (
         "error        500 api_error: the upstream failed" in audit("show", call).stdout.splitlines()
     )
-
-
-def test_json_of_raw_rows_breaks_between_values(url: str) -> None:
-    call = call_id()
-
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            await inserter.insert(
-                [call_record(call)], {call: json.dumps(ASKED, separators=(",", ":")).encode()}
-            )
-
-    asyncio.run(insert())
-    shown = " ".join(on_a_terminal("show", call, "--raw").stdout.split())
-    for word in ('"messages":', '"parameters":', '"function":', "tool_call_id"):
-        assert word in shown
 
 
 def test_days_are_those_of_the_readers_time_zone(url: str) -> None:
@@ -408,22 +259,6 @@ def test_a_pipe_that_is_closed_early_is_no_failure(url: str) -> None:
         ) == ("", 0)
 
 
-def test_show_tells_what_the_client_of_a_refused_request_got(url: str) -> None:
-    call = call_id()
-
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            refusal = release_record(call, b'{"error": "this request is refused"}', number=0, seq=0)
-            assert not await inserter.insert([call_record(call), refusal], {call: b"{}"})
-
-    asyncio.run(insert())
-    shown = audit("show", call, "--chunks").stdout
-    assert "released before the first chunk" in shown and "this request is refused" in shown
-    assert shown.index("released before") < shown.rindex("chunks")
-    assert "this request is refused" in audit("show", call).stdout
-    assert "this request is refused" not in audit("show", call, "--raw").stdout
-
-
 def test_show_tells_what_went_wrong(url: str) -> None:
     call = call_id()
     records: list[Record] = [
@@ -469,22 +304,6 @@ def test_show_tells_what_went_wrong(url: str) -> None:
     assert [line[:8] for line in shown if "asked by the user" in line] == ["redacted"] and shown[
         2
     ].endswith("by owner: asked by the user")
-
-
-def test_a_judge_that_did_not_answer_has_no_probability(url: str) -> None:
-    call = call_id()
-    records: list[Record] = [
-        call_record(call),
-        tool_call_record(call),
-        judgement_record(call, probability=None, explanation="status 404"),
-    ]
-
-    async def insert() -> None:
-        async with AuditInserter(url) as inserter:
-            assert not await inserter.insert(records, {call: b"{}"})
-
-    asyncio.run(insert())
-    assert "judge demo-judge: status 404" in " ".join(audit("show", call).stdout.split())
 
 
 def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) -> None:
@@ -602,65 +421,6 @@ def test_an_absent_database_is_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> N
     told = keys("list", "--json")
     assert told.exit_code == 3
     assert json.loads(told.stdout)["error"]["code"] == "audit_unavailable"
-
-
-def test_keys_are_made_listed_and_revoked(url: str) -> None:
-    made = json.loads(
-        keys(
-            "create",
-            "--name",
-            "ci",
-            "--role",
-            "auditor",
-            "--role",
-            "client",
-            "--policy",
-            "strict",
-            "--json",
-        ).stdout
-    )
-    assert (made["name"], made["roles"], made["policies"]) == (
-        "ci",
-        ["auditor", "client"],
-        ["strict"],
-    )
-    plain = keys("create", "--name", "dev")
-    assert plain.stdout.startswith("sk-sluice-")
-    listed = keys("list", "--json").stdout
-    assert [(k["name"], k["roles"], k["revoked_at"]) for k in json.loads(listed)["items"]] == [
-        ("ci", ["auditor", "client"], None),
-        ("dev", ["client"], None),
-    ]
-    assert made["key"] not in listed
-    assert keys("create", "--name", "ci").exit_code == 2
-    assert keys("create", "--name", "x", "--role", "root").exit_code == 2
-    assert keys("revoke", "dev").stdout == "revoked dev\n"
-    assert keys("revoke", "dev", "--json").exit_code == 1
-    assert "ci" in keys("list").stdout
-
-
-def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str) -> None:
-    two = ("--server-tool", "web_search", "--server-tool", "code_execution")
-    made = json.loads(keys("create", "--name", "researcher", *two, "--json").stdout)
-    assert made["server_tools"] == ["web_search", "code_execution"]
-    keys("create", "--name", "plain")
-    refused = keys("create", "--name", "x", "--server-tool", "everything")
-    assert refused.exit_code == 2
-    assert "--server-tool: 'everything' is no family of server tools; there are " in refused.stderr
-    listed = {
-        k["name"]: k["server_tools"] for k in json.loads(keys("list", "--json").stdout)["items"]
-    }
-    assert listed == {"researcher": ["web_search", "code_execution"], "plain": []}
-    assert "web_search, code_execution" in keys("list").stdout
-
-    async def load() -> dict[str, tuple[str, ...]]:
-        store = KeyStore.open(url)
-        try:
-            return {key.name: key.server_tools for key in await store.load()}
-        finally:
-            await store.close()
-
-    assert asyncio.run(load()) == {"researcher": ("web_search", "code_execution"), "plain": ()}
 
 
 def test_a_table_goes_into_a_pipe_as_values_whatever_asks_for_colours(call: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 from protocol.dialects import DIALECTS
 from tests.support.clients.commands import own_environment, run_command
 
-ROOT = Path(__file__).parents[2]
 GOOD = """\
 upstreams:
   mine: {dialect: openai, base_url: "http://127.0.0.1:1/v1"}
@@ -91,36 +90,6 @@ def test_what_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (BASH, "the policy 'default' on the tool call 'bash': blocked by tool_rules"),
-        (
-            ("--try-call", "bash", '{"command": "ls"}'),
-            "the policy 'default' on the tool call 'bash': a judge would be asked: gpt-judge",
-        ),
-        ((*BASH, "--policy", "noop"), "the policy 'noop' on the tool call 'bash': allowed"),
-        (("--try-text", "hello"), "the policy 'default' on this text: allowed"),
-    ],
-)
-def test_a_call_or_text_is_tried(good: str, arguments: tuple[str, ...], said: str) -> None:
-    code, out, _ = sluice("check", good, *arguments)
-    assert code == 0 and said in out
-    assert ("the client reads: [Sluice" in out) == ("blocked" in said)
-
-
-def test_a_judge_that_nothing_routes_decides_nothing(tmp_path: Path) -> None:
-    (tmp_path / "lost.yaml").write_text("policies: {strict: [{use: tool_judge, model: gpt-4o}]}")
-    code, out, _ = sluice(
-        "check", str(tmp_path / "lost.yaml"), "--policy", "strict", "--try-call", "bash", "{}"
-    )
-    assert (
-        code == 0
-        and "a judge would be asked: gpt-4o. No route leads it to an upstream, so the call is blocked"
-        in out
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
         (("up", "--port", "abc"), "'--port': must be a whole number"),
         (("up", "--port", "70000"), "'--port': must be at most 65535"),
         (("worker", "judge", "--concurrency", "0"), "'--concurrency': must be at least 1"),
@@ -139,15 +108,6 @@ def test_help_names_the_variable_of_the_file() -> None:
 def test_a_trial_has_its_fields_as_json(good: str) -> None:
     tried = json.loads(sluice("check", good, *BASH, "--json")[1])["tried"]
     assert (tried["outcome"], tried["policy"], tried["arguments"]) == ("block", "tool_rules", "")
-
-
-def test_without_a_file_the_shipped_policies_are_tried() -> None:
-    code, out, _ = sluice("check", *BASH)
-    assert (
-        code == 0
-        and out.startswith("the shipped configuration (no file given): ok; ")
-        and "blocked by tool_rules" in out
-    )
 
 
 @pytest.mark.parametrize(
@@ -227,29 +187,6 @@ def test_every_process_checks_the_file_before_it_does_anything(
             " mean 'openai'?"
         ),
         "  line 10: limit: is not known; did you mean 'limits'?",
-    ]
-
-
-def test_a_policy_worker_says_every_mistake_of_its_policies(
-    good: str, redis_url: str, database_url: str
-) -> None:
-    Path(good).write_text(
-        GOOD.replace("argument_matches", "argument_match").replace("model: gpt-judge", "model: ''")
-    )
-    code, _, err = sluice(
-        "worker",
-        "policy",
-        SLUICE_CONFIG=good,
-        SLUICE_REDIS_URL=redis_url,
-        SLUICE_DATABASE_URL=database_url,
-    )
-    assert code == 2 and err.splitlines()[-3:] == [
-        f"sluice: {good}: 2 mistakes",
-        (
-            "  line 7: policies.default.0.deny.0.argument_match: is not known; did you mean"
-            " 'argument_matches'?"
-        ),
-        "  line 8: policies.default.1.model: must not be empty",
     ]
 
 

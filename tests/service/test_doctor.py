@@ -67,16 +67,6 @@ def test_redis_that_could_lose_entries_is_not_fit(
     assert f"set `{setting} {right}`" in str(raised.value)
 
 
-def test_redis_without_a_memory_bound_is_warned_about(own_redis: str) -> None:
-    with redis.Redis.from_url(own_redis) as client:
-        assert doctor.check_redis(own_redis) == []
-        client.config_set("maxmemory", "0")
-        try:
-            assert "maxmemory" in doctor.check_redis(own_redis)[0]
-        finally:
-            client.config_set("maxmemory", "1gb")
-
-
 def test_redis_that_hides_its_settings_is_warned_about(own_redis: str) -> None:
     with redis.Redis.from_url(own_redis) as client:
         client.acl_setuser(
@@ -96,13 +86,6 @@ def test_redis_that_is_away_or_refuses_is_named_without_its_password(own_redis: 
         with pytest.raises(Unavailable, match=where) as raised:
             doctor.check_redis(url)
         assert "secret" not in str(raised.value)
-
-
-def test_old_redis_is_not_fit() -> None:
-    with pytest.raises(NotFit, match=r"version 6\.2\.14: Sluice needs Redis 7.0 or Valkey 8"):
-        doctor._check_info(
-            {"redis_version": "6.2.14", "aof_enabled": 1, "maxmemory_policy": "noeviction"}, "here"
-        )
 
 
 def test_database_that_is_away_is_named_without_its_password() -> None:
@@ -224,30 +207,6 @@ def test_launcher_passes_on_why_a_process_cannot_start(tmp_path: Path) -> None:
         os.close(writing)
         with open(reading) as said:
             assert said.read().startswith("2 the configuration file ")
-
-
-@pytest.mark.slow
-def test_doctor_reports_everything(database_url: str, redis_url: str) -> None:
-    # a test before this one may have left the id of its database there
-    with redis.Redis.from_url(redis_url) as store:
-        store.flushall()
-    with fresh_database(database_url) as url:
-        code, _ = sluice(
-            "doctor",
-            "--before-start",
-            "--json",
-            SLUICE_REDIS_URL=redis_url,
-            SLUICE_DATABASE_URL=url,
-        )
-        assert code == 1  # no key yet
-        assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
-        stores = {"SLUICE_REDIS_URL": redis_url, "SLUICE_DATABASE_URL": url}
-        for maxmemory, code, summary in ((0, 1, "1 warning, "), (10**9, 0, "0 warnings, ")):
-            with redis.Redis.from_url(redis_url) as store:
-                store.config_set("maxmemory", maxmemory)
-            assert sluice("doctor", "--before-start", **stores)[0] == 0
-            strict = sluice("doctor", "--before-start", "--strict", **stores)
-            assert strict[0] == code and "checks: 0 failed, " + summary in strict[1], strict
 
 
 async def test_judges_that_did_not_answer_are_named(database_url: str) -> None:

@@ -1,6 +1,5 @@
 """`sluice presets`: what ships, and what one stands for, as configuration that starts."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -59,25 +58,3 @@ def test_presets_are_listed_and_one_is_printed_as_configuration(tmp_path: Path) 
 def test_wrong_use_is_one_sentence_and_exit_2(arguments: tuple[str, ...], said: str) -> None:
     code, out, errors = sluice(*arguments)
     assert (code, out) == (2, "") and said in " ".join(errors.split())
-
-
-def test_a_preset_in_a_file_is_checked_with_line_and_place_and_tried(tmp_path: Path) -> None:
-    file = tmp_path / "sluice.yaml"
-    file.write_text(
-        "policies:\n  default:\n    - use: preset\n      name: coding-agent\n      unsur: ask\n"
-    )
-    code, out, _ = sluice("check", str(file))
-    assert (
-        code == 1
-        and "line 5: policies.default.0.unsur: is not known; did you mean 'unsure'?"
-        in " ".join(out.split())
-    )
-    file.write_text(
-        "policies:\n  default:\n    - use: tool_rules\n      deny: [{shell: {effects: [delte]}}]\n"
-    )
-    code, out, _ = sluice("check", str(file), "--json")
-    [finding] = json.loads(out)["findings"]
-    assert (finding["line"], finding["place"]) == (
-        4,
-        "policies.default.0.deny.0.shell.effects.0",
-    ) and "did you mean 'delete'?" in finding["message"]

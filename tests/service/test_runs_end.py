@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.checks import ending
-from tests.support.servers.up import DEAF
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,22 +41,6 @@ def slow():
         try: time.sleep(1)
         except BaseException: pass
 def test_first(slow): pass
-"""
-DIES_LAST = """
-import os, signal
-import pytest
-@pytest.fixture(scope="session")
-def dying():
-    yield
-    os.kill(os.getpid(), signal.SIGKILL)
-def test_first(dying): pass
-"""
-SIGNALS = """
-import signal, subprocess
-def test_child_is_interrupted():
-    with subprocess.Popen(["sleep", "50"]) as child:
-        child.send_signal(signal.SIGINT)
-        assert child.wait(5) == -signal.SIGINT
 """
 PASSES = "def test_passes(): pass\n"
 
@@ -105,12 +88,6 @@ def run(
 
 
 @pytest.mark.slow
-def test_a_run_by_a_script_in_the_background_is_as_any_other(tmp_path: Path) -> None:
-    code, said = run(tmp_path, before=DEAF, signals=SIGNALS)
-    assert code == pytest.ExitCode.OK, said
-
-
-@pytest.mark.slow
 def test_a_test_that_waits_fails_by_itself_and_says_for_what(tmp_path: Path) -> None:
     code, said = run(tmp_path, "--timeout", "2", holds=HOLDS)
     assert code == pytest.ExitCode.TESTS_FAILED and "5 failed, 1 passed" in said, said
@@ -132,12 +109,6 @@ def test_a_process_that_is_lost_ends_the_run_which_has_failed(tmp_path: Path) ->
         and "crashed while running" in said
         and "test_b.py::test_second" in said
     ), said
-
-
-@pytest.mark.slow
-def test_a_process_that_is_lost_behind_its_last_test_fails_the_run(tmp_path: Path) -> None:
-    code, said = run(tmp_path, a=PASSES, b=DIES_LAST)
-    assert code == pytest.ExitCode.TESTS_FAILED and "2 passed" in said, said
 
 
 @pytest.mark.slow

@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.plot import steps
-from bench.scaling import Curve, Point, rate
+from bench.scaling import rate
 
 
 @pytest.mark.timeout(120)
@@ -34,23 +33,7 @@ def test_the_whole_measurement_in_small(tmp_path: Path) -> None:
     assert len(circles) == len(points)
 
 
-def test_efficiency_is_that_of_a_worker_beside_the_first() -> None:
-    curve = Curve("a judge", "judgements")
-    for workers, per_second in ((1, 40.0), (2, 78.0), (8, 240.0)):
-        curve.add(Point(workers, per_second, workers / 4, 0.0))
-    assert [round(point.efficiency, 3) for point in curve.points] == [1.0, 0.975, 0.75]
-
-
 def test_a_rate_does_not_depend_on_where_the_window_ends() -> None:
     bursts = [burst * 0.1 for burst in range(20) for _ in range(4)]
     assert rate(bursts) == pytest.approx(40, rel=0.01)
     assert rate([1.0]) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("top", "last", "count"),
-    [(6400, 8000, 5), (672, 800, 5), (155.2, 200, 5), (10, 10, 6), (0.9, 1, 6)],
-)
-def test_ticks_are_round_and_few(top: float, last: float, count: int) -> None:
-    found = steps(top)
-    assert (found[0], len(found)) == (0, count) and found[-1] == pytest.approx(last)

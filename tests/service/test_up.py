@@ -460,27 +460,6 @@ def shown_curl(launcher: Up) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
-def test_without_policies_the_shipped_ones_hold_and_the_start_says_so(
-    data_dir: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "sluice.yaml"
-    file.write_text(UPSTREAM + ROUTE)
-    with up(data_dir, tmp_path, "--port", "0", "--config", str(file), MY_KEY="k") as launcher:
-        assert "A model that wants to delete everything; the policy stops it:" in launcher.printed()
-        assert (
-            f"sluice: note: {file}: policies: none are given, so the shipped ones hold: "
-            in launcher.said()
-        )
-        assert "warning" not in launcher.said()
-        message = shown_curl(launcher)
-        assert (
-            not message.get("tool_calls") and "blocked the tool call 'bash'" in message["content"]
-        )
-        assert launcher.stop() == 0
-
-
 @pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
 @pytest.mark.slow
 def test_a_default_that_decides_nothing_is_said_loudly_and_the_text_says_what_comes_of_it(

@@ -120,23 +120,6 @@ def test_parallel_calls() -> None:
     ]
 
 
-def test_calls_that_arrive_complete() -> None:
-    assert decode("anthropic", [own("anthropic-tool-full-input.sse")])[1:4] == [
-        BlockStart(0, BlockKind.TOOL_USE, "toolu_f", "roll"),
-        ArgumentsDelta(0, '{"who":"me","n":[1,2]}'),
-        BlockStop(0),
-    ]
-    assert decode("anthropic", [own("anthropic-tool-in-message-start.sse")])[1:] == [
-        BlockStart(0, BlockKind.TOOL_USE, "toolu_s", "roll"),
-        ArgumentsDelta(0, '{"who":"you"}'),
-        BlockStop(0),
-        BlockStart(1, BlockKind.TEXT),
-        TextDelta(1, "and text"),
-        BlockStop(1),
-        MessageStop(StopReason.TOOL_USE, Usage(20, 1, 5, 2)),
-    ]
-
-
 def test_thinking() -> None:
     assert decode("anthropic", [own("anthropic-thinking.sse")])[1:7] == [
         BlockStart(0, BlockKind.THINKING),
@@ -203,13 +186,6 @@ def test_call_cut_by_max_tokens_is_ended_without_its_own_stop() -> None:
         BlockStop(0),
         MessageStop(StopReason.MAX_TOKENS, USAGE, None, STOP_EXTRA),
     ]
-
-
-def test_second_start_with_the_same_id_is_ignored() -> None:
-    events = decode("anthropic", [own("anthropic-same-start-twice.sse")])
-    assert [e for e in events if isinstance(e, MessageStart)] == [START]
-    with pytest.raises(RemoteProtocolError):
-        stream(message(), TEXT, stop(0), message())
 
 
 @pytest.mark.case("U5")

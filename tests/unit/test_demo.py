@@ -86,13 +86,6 @@ both = pytest.mark.parametrize(
 
 
 @both
-def test_says_what_it_is(dialect: DialectName, stream: bool) -> None:
-    text, calls, stop = said(dialect, "hello", stream=stream, get_weather=WEATHER)
-    assert "demo model inside Sluice" in text
-    assert (calls, stop) == ([], "stop" if dialect == "openai" else "end_turn")
-
-
-@both
 @pytest.mark.parametrize(
     ("words", "want"),
     [
@@ -199,17 +192,6 @@ def test_a_forced_choice_is_a_call_of_that_tool(dialect: DialectName, stream: bo
     assert calls("hello", "unknown") == []
 
 
-def test_an_agent_that_must_call_comes_to_its_final_tool() -> None:
-    turns = [
-        {"role": "user", "content": "hello"},
-        {"role": "tool", "tool_call_id": "t", "content": "21 degrees"},
-    ]
-    body = choice("openai", "any") | {"messages": turns}
-    assert said("openai", "", stream=False, body=body, get_weather=WEATHER, final_result=BASH)[
-        1
-    ] == [("final_result", {})]
-
-
 def test_allowed_tools_leave_the_others_out() -> None:
     allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "bash"}}]}
     body = {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
@@ -306,28 +288,6 @@ def test_a_schema_in_the_instructions_or_in_the_words_is_answered(
         assert forced[1] == [("json", {"name": "demo", "day": "Friday"})]
 
 
-def test_a_schema_in_the_instructions_says_what_any_object_is() -> None:
-    body = {"response_format": {"type": "json_object"}}
-    text = said("openai", WRITTEN, stream=False, body=body, get_weather=WEATHER)[0]
-    assert json.loads(text) == {"name": "demo", "day": "Friday"}
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "the schema: {broken",
-        'schema {"a": 1}',
-        "schema " + "{" * 60_000,
-        'schema {"a":' * 20_000,
-        "schema {}",
-    ],
-)
-def test_what_is_no_schema_in_the_words_is_no_matter(words: str) -> None:
-    began = time.process_time()
-    assert said("openai", words, stream=False)[0].startswith("I am")
-    assert time.process_time() - began < 1.0 * slowness()
-
-
 @pytest.mark.parametrize(
     "schema",
     [
@@ -393,25 +353,6 @@ def test_thinking(dialect: DialectName) -> None:
     else:
         block = anthropic_answer(data, stream=True).content[0]
         assert block.type == "thinking" and "script" in block.thinking and block.signature
-
-
-@pytest.mark.parametrize("result", ["21 degrees", [{"type": "text", "text": "21 degrees"}]])
-def test_quotes_a_tool_result(result: Any) -> None:
-    last = {
-        "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "t", "content": result}],
-    }
-    ours = {"role": "tool", "tool_call_id": "t", "content": result}
-    turns: list[tuple[DialectName, Any]] = [("anthropic", last), ("openai", ours)]
-    for dialect, message in turns:
-        data = next(
-            iter(
-                demo.script(
-                    dialect, "chat", json.dumps({"model": "demo", "messages": [message]}).encode()
-                ).steps
-            )
-        )[1]
-        assert "The tool said: 21 degrees" in data.decode()
 
 
 @pytest.mark.parametrize(("status", "retry"), [(429, "1"), (500, None), (529, "1")])

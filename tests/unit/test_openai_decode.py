@@ -138,33 +138,6 @@ def test_text() -> None:
 
 
 @pytest.mark.case("U6")
-def test_interleaved_parallel_calls_stay_apart() -> None:
-    events = decode("openai", [own("openai-tools-interleaved.sse")])
-    assert calls(events) == [
-        ("call_a", "get_weather", '{"city":"Paris"}'),
-        ("call_b", "get_time", '{"zone":"CET"}'),
-    ]
-    assert texts(events) == {0: "Both."}
-    assert events[-4:] == [BlockStop(0), BlockStop(1), BlockStop(2), events[-1]] or stopped(
-        events
-    ) == {0, 1, 2}
-    assert ended(events) == MessageStop(StopReason.TOOL_USE, USAGE)
-
-
-def test_name_arguments_finish_and_usage_in_one_chunk() -> None:
-    events = decode("openai", [own("openai-tool-whole-in-one.sse")])
-    assert calls(events) == [("call_m", "weather", '{"city": "Rome"}')]
-    assert ended(events) == MessageStop(StopReason.TOOL_USE, USAGE)
-
-
-def test_call_with_first_index_one_and_finish_stop() -> None:
-    events = decode("openai", [own("openai-tool-no-arguments-stop.sse")])
-    assert calls(events) == [("call_n", "refresh", "")]
-    assert isinstance(events[-1], MessageStop)
-    assert events[-1].stop_reason is StopReason.TOOL_USE
-
-
-@pytest.mark.case("U6")
 def test_new_id_on_a_used_index_is_a_new_call() -> None:
     events = decode("openai", [own("openai-index-reused.sse")])
     assert calls(events) == [("call_1", "a", "{}"), ("call_2", "b", '{"x":1}')]

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from protocol.errors import InvalidRequest
 from sluice import tables, times
-from sluice.audit_columns import Listed, brief, of_calls, of_judge_blocks, of_tool_calls
-from sluice.tables import Layout, TableColumn, printable, short_ids, show
+from sluice.audit_columns import of_calls, of_judge_blocks, of_tool_calls
+from sluice.tables import printable, short_ids, show
 from sluice.times import read_time
 
 ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
@@ -67,54 +67,6 @@ def test_eighty_columns_say_when_which_whose_what_why_and_how_it_begins(
     assert "find / -name core -del" in line and line.endswith("…") and cell_len(line) == 80
 
 
-def test_a_rule_is_shown_by_its_name_and_where_it_has_none_by_the_reason(
-    terminal: Callable[..., list[str]],
-) -> None:
-    named = TOOL_CALL | {"rule": "no-deletes"}
-    _, _, first, second = terminal([named, TOOL_CALL], of_tool_calls, 100)
-    assert first.split()[5] == "no-deletes" and second.split()[5] == "judge"
-    assert {"rule", "reason"} <= set(of_tool_calls([named]).values)
-
-
-LONG = {
-    "key": "agent-of-the-release-team",
-    "name": "get_weather_forecast",
-    "rule": "no-recursive-deletes",
-}
-
-
-def test_at_eighty_columns_key_tool_and_rule_are_whole_and_arguments_say_more_than_their_frame(
-    terminal: Callable[..., list[str]],
-) -> None:
-    items = [
-        TOOL_CALL | LONG,
-        TOOL_CALL | {"arguments": '{"a": "x", "b": "y"}'},
-        TOOL_CALL | {"arguments": '{"a": "ls", "a": "rm -rf"}'},
-    ]
-    heading, _, *lines = terminal(items, of_tool_calls, 80)
-    begin = heading.index("arguments")
-    assert [line[begin:] for line in lines if line[begin:]] == [
-        "find / -…",
-        '{"a": "x…',
-        '{"a": "l…',
-    ]
-    for name in ("key", "tool", "rule"):
-        room = slice(
-            heading.index(name),
-            heading.index(name) + len(heading[heading.index(name) :].split("  ")[0]) + 9,
-        )
-        shown = "".join(
-            line[room].split("  ")[0].strip()
-            for line in lines[: lines.index(next(one for one in lines if "agent-ci" in one))]
-        )
-        assert LONG["name" if name == "tool" else name] in shown, lines
-    assert (
-        brief('{"a": {"b": "x"}}') == '{"a": {"b": "x"}}'
-        and brief("[" * 9000) == "[" * 9000
-        and brief(None) is None
-    )
-
-
 @pytest.mark.parametrize("room", [80, 160])
 def test_one_long_name_pushes_out_no_other_column(
     terminal: Callable[..., list[str]], room: int
@@ -149,32 +101,6 @@ def test_what_says_least_leaves_a_narrow_terminal_first(
     assert terminal([TOOL_CALL | call], of, width)[0].split() == kept
 
 
-def test_a_wider_terminal_adds_session_policy_and_model(terminal: Callable[..., list[str]]) -> None:
-    heading = terminal([TOOL_CALL], of_tool_calls, 140)[0].split()
-    assert heading == [
-        "time",
-        "call",
-        "key",
-        "tool",
-        "verdict",
-        "rule",
-        "session",
-        "policy",
-        "model",
-        "why",
-        "arguments",
-    ]
-    wide = terminal([TOOL_CALL], of_tool_calls, 180)
-    assert "why" in wide[0].split() and "judged harmful" in wide[2], (
-        "the words of a reason of Sluice's own"
-    )
-    assert "why" not in terminal([TOOL_CALL | {"reason": "rule"}], of_tool_calls, 180)[0].split()
-    assert (
-        "session" in terminal([TOOL_CALL], of_tool_calls, 120)[0]
-        and "session" not in terminal([TOOL_CALL], of_tool_calls, 90)[0]
-    )
-
-
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 140, 220])
 @pytest.mark.parametrize(
     "name", ["bash", "a_very_long_name_of_a_tool_that_somebody_made_up", "工具" * 12]
@@ -205,24 +131,6 @@ def test_no_line_is_wider_than_its_terminal(
             assert cell_len(line) <= max(width, 25), line
 
 
-def test_judge_blocks_say_who_judged_how_sure_and_why(terminal: Callable[..., list[str]]) -> None:
-    judge = {
-        "model": "demo-judge",
-        "probability": 0.97,
-        "threshold": 0.6,
-        "explanation": "it deletes files",
-    }
-    judge["explanation"] = "it deletes files " * 8
-    for width in (80, 140):
-        _, _, line, *below = terminal(
-            [TOOL_CALL | {"kind": "tool_call", "judge": judge}], of_judge_blocks, width
-        )
-        assert "0.97 of 0.60  demo-" in line and "find / -name cor" in line
-        assert " ".join(" ".join(below).split()) == str(judge["explanation"]).strip() and all(
-            len(one) <= width for one in below
-        )
-
-
 def test_a_pipe_gets_a_header_line_and_values_with_tabs_between(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -238,13 +146,6 @@ def test_a_pipe_gets_a_header_line_and_values_with_tabs_between(
     assert found["name"] == "a\\tb\\nc\\x1b[2J" and found["decided_at"] == TOOL_CALL["decided_at"]
 
 
-@pytest.mark.parametrize("of", [of_tool_calls, of_judge_blocks])
-def test_the_header_line_of_a_pipe_does_not_depend_on_what_is_there(
-    of: Callable[..., Listed],
-) -> None:
-    assert of([]).values == of([TOOL_CALL]).values and "rule" in of([]).values
-
-
 def test_an_empty_result_says_so(
     terminal: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -254,48 +155,6 @@ def test_an_empty_result_says_so(
     show([], (), ("a", "b"))
     told = capsys.readouterr()
     assert (told.out, told.err) == ("a\tb\n", "nothing matches\n")
-
-
-def test_what_wraps_breaks_between_words(
-    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = (
-        "start it or correct SLUICE_REDIS_URL and then run it again from the folder of the"
-        " configuration"
-    )
-    columns = (
-        TableColumn(heading="check", value="name"),
-        TableColumn(heading="message", value="message", least=12, stretches=True, wraps=True),
-    )
-    terminal([], of_calls, 50)
-    show([{"name": "redis", "message": words}], columns, ("name", "message"))
-    lines = plain(capsys.readouterr().out)[1:]
-    assert len(lines) > 2 and all(len(line) <= 50 for line in lines)
-    assert " ".join(line[7:].strip() for line in lines) == words
-
-
-def test_a_table_that_goes_on_has_one_heading_and_keeps_its_columns(
-    terminal: Callable[..., list[str]],
-) -> None:
-    layout = Layout()
-    first = terminal([TOOL_CALL], of_tool_calls, 80, layout=layout)
-    again = terminal([TOOL_CALL | {"key": "x"}], of_tool_calls, 80, layout=layout)
-    assert len(first) == 3 and len(again) == 1 and again[0].index("bash") == first[2].index("bash")
-
-
-def test_a_table_that_goes_on_has_a_new_heading_where_the_old_one_does_not_fit(
-    terminal: Callable[..., list[str]],
-) -> None:
-    layout = Layout(needed={"key": 12})
-    terminal([TOOL_CALL | {"key": "x"}], of_tool_calls, 100, layout=layout)
-    assert (
-        len(terminal([TOOL_CALL | {"key": "agent-ci-two"}], of_tool_calls, 100, layout=layout)) == 1
-    )
-    for later in ({"executor": "provider"}, {"name": "get_weather"}, {"key": "release-agents"}):
-        heading, line = terminal([TOOL_CALL | later], of_tool_calls, 100, layout=layout)
-        assert (
-            line.index("block") == heading.index("verdict") and next(iter(later.values())) in line
-        )
 
 
 def test_json_breaks_between_values_and_words_stay_whole() -> None:
@@ -386,16 +245,3 @@ def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="yesterday") as caught:
         read_time(text, "until")
     assert caught.value.param == "until"
-
-
-def test_only_text_is_aligned_to_the_left(
-    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    columns = (
-        TableColumn(heading="key", value="key"),
-        TableColumn(heading="tool calls", value="n"),
-    )
-    terminal([], of_calls, 80)
-    show([{"key": "a", "n": 5}, {"key": "bbb", "n": 1000}], columns, ("key", "n"))
-    assert plain(capsys.readouterr().out)[1:] == ["a             5", "bbb        1000"]
-    assert tables.is_terminal()

@@ -1,10 +1,8 @@
 """What `sluice up` checks and makes before anything starts, and what it shows."""
 
-import ast
 import errno
 import json
 import os
-import shlex
 import socket
 import stat
 from hashlib import sha256
@@ -21,7 +19,7 @@ from protocol.debug import BITS
 from protocol.shipped import DESTRUCTIVE
 from sluice import embedded, up
 from sluice.errors import Busy, NotFit, SettingsError, StartError
-from sluice.greeting import Shows, curl_line, greeting, python_line, shown_calls
+from sluice.greeting import greeting
 from sluice.own_key import own_key
 from sluice.private import write_private
 from sluice.settings import load_settings
@@ -227,104 +225,6 @@ def test_the_address_shown_is_one_that_a_client_here_can_use(
 ) -> None:
     settings = load_settings(host=host, port=8080)
     assert up.UpPlan(settings, Config(), tmp_path, KEY, up.Workers(), False).url == url
-
-
-def test_the_curl_line_is_shell_and_json() -> None:
-    words = shlex.split(curl_line(URL, KEY))
-    # the next prompt stands in a line of its own
-    assert words[:5] == ["curl", "-s", "-w", "\\n", f"{URL}/v1/chat/completions"]
-    assert f"Authorization: Bearer {KEY}" in words
-    assert json.loads(words[-1])["model"] == "demo"
-
-
-def test_the_python_line_is_shell_and_python() -> None:
-    program, flag, code = shlex.split(python_line(URL, KEY))
-    assert (program, flag) == ("python3", "-c")
-    ast.parse(code)
-
-
-def test_the_greeting_holds_both_lines_where_is_known_what_they_do(tmp_path: Path) -> None:
-    shows = Shows(**shown_calls(Config(), "default"))
-    shown = greeting(URL, KEY, tmp_path, shows=shows).splitlines()
-    at = shown.index(curl_line(URL, KEY))
-    assert shown[at - 1] == "A model that wants to delete everything; the policy stops it:"
-    assert (
-        shown[shown.index(python_line(URL, KEY)) - 1]
-        == "One that asks for the weather; the policy 'default' lets it through:"
-    )
-    assert "SLUICE_DATA_DIR='/a b' .venv" in greeting(URL, KEY, Path("/a b"))
-    for without in (
-        greeting(URL, KEY, tmp_path, shows=shows, has_demo=False),
-        greeting(URL, KEY, tmp_path),
-    ):
-        assert set(without.splitlines()) < set(shown)
-        assert "demo" not in without and "policy" not in without
-        assert f'OpenAI SDK:     OpenAI(base_url="{URL}/v1", api_key="{KEY}")' in without
-
-
-LOST = "it is blocked, as no route leads the judge 'm' to an upstream"
-
-
-def test_a_judge_with_a_route_is_said_to_be_asked() -> None:
-    routed = {
-        "upstreams": {"u": {"dialect": "openai", "base_url": "http://h/v1"}},
-        "models": [{"match": "m", "upstream": "u"}],
-    }
-    config = Config.model_validate(
-        {**routed, "policies": {"default": [{"use": "tool_judge", "model": "m"}]}}
-    )
-    assert (
-        shown_calls(config, "default")["weather"]
-        == "One that asks for the weather; the judge 'm' is asked about it:"
-    )
-
-
-@pytest.mark.parametrize(
-    ("steps", "bash", "weather", "warning"),
-    [
-        (
-            [{"use": "noop"}],
-            "the policy 'default' lets it through",
-            "the policy 'default' lets it through",
-            "NOTHING IS CONTROLLED: ",
-        ),
-        (
-            [],
-            "the policy 'default' lets it through",
-            "the policy 'default' lets it through",
-            "NOTHING IS CONTROLLED: ",
-        ),
-        ([{"use": "tool_rules", "deny": [{}]}], "the policy stops it", "the policy stops it", ""),
-        ([{"use": "tool_judge", "model": "m"}], LOST, LOST, ""),
-        (
-            [{"use": "tool_judge", "model": "demo-judge"}],
-            "the policy stops it",
-            "the policy 'default' lets it through",
-            "",
-        ),
-        (
-            [
-                {
-                    "use": "tool_rules",
-                    "deny": [
-                        {"tool": "bash", "decision": "replace", "arguments": {"command": "ls"}}
-                    ],
-                }
-            ],
-            "the policy 'default' changes what it asks for",
-            "the policy 'default' lets it through",
-            "",
-        ),
-    ],
-)
-def test_the_greeting_says_what_the_policies_really_do(
-    steps: list[object], bash: str, weather: str, warning: str
-) -> None:
-    shows = Shows(**shown_calls(Config.model_validate({"policies": {"default": steps}}), "default"))
-    assert shows.bash == f"A model that wants to delete everything; {bash}:"
-    assert shows.weather == f"One that asks for the weather; {weather}:"
-    assert shows.warning.startswith(warning) and bool(shows.warning) == bool(warning)
-    assert ("NOTHING IS CONTROLLED" in greeting(URL, KEY, Path("/a"), shows=shows)) == bool(warning)
 
 
 def test_the_stamp_of_the_migrations_knows_them() -> None:

@@ -19,6 +19,8 @@ from protocol.config import Config
 from protocol.pages import Pages
 from protocol.runtime import Runtime
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"POST /debug/login HTTP/1.1\r\nhost: h\r\nx-forwarded-for: %b\r\n"
 FORM = b"key=sk-key&next=%2Fdebug"
 SLOW = {
