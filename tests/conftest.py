@@ -20,13 +20,13 @@ from tests.support.upstreams.replay import Replay, replaying
 
 pytest_plugins = ["tests.support.checks.ending", "tests.support.checks.figures"]
 
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=False)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
-
-SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32))
 SHARE = "SLUICE_TEST_SHARE"
 """Which share of a run is tried, from 0 to 1; all of it where it is not set."""
+settings.register_profile("whole", deadline=None, print_blob=True, derandomize=False)
+settings.register_profile("share", settings.get_profile("whole"), max_examples=25)
+settings.load_profile("whole" if float(os.environ.get(SHARE) or 1) == 1 else "share")
+
+SEED = int(os.environ.get("SLUICE_TEST_SEED") or random.SystemRandom().randrange(2**32))
 FEW = 4
 """A test of so many cases runs all of them."""
 _MEMORY, _RUN_BYTES = "/dev/shm", 8 * 2**30
