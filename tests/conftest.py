@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from db.migrations.migrate import upgrade
 from tests.support.checks.record import fresh_database, now_ms
+from tests.support.servers.stores import Server, own_postgres, own_valkey
 from tests.support.servers.stores_shared import postgres_server, valkey_server
 from tests.support.upstreams.replay import Replay, replaying
 
@@ -162,4 +163,18 @@ def url(database_url: str) -> Iterator[str]:
 def replay() -> Iterator[Replay]:
     """An upstream that answers what it is told to."""
     with replaying() as server:
+        yield server
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[Server]:
+    """A Valkey of the test's own, to be broken."""
+    with own_valkey(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[Server]:
+    """A PostgreSQL of the test's own, to be broken."""
+    with own_postgres(tmp_path) as server:
         yield server

@@ -20,7 +20,7 @@ from tests.support.clients.traffic import Finished, Traffic, call, faults, is_se
 from tests.support.servers.memory import BOUND, MIB, bounded
 from tests.support.servers.product import KEY, Product, Role, base_config
 from tests.support.servers.proxy import Proxy, proxied
-from tests.support.servers.stores import Server, client, database, own_postgres, own_valkey
+from tests.support.servers.stores import Server, client, database
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -28,18 +28,6 @@ pytestmark = pytest.mark.long
 AWAY_S = float(os.environ.get("SLUICE_TEST_AWAY_S", "60"))
 COMMIT_S = 3.0
 DIALECTS: tuple[DialectName, ...] = ("openai", "anthropic")
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Server]:
-    with own_valkey(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Server]:
-    with own_postgres(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

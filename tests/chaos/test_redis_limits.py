@@ -32,12 +32,6 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Server]:
-    with own_valkey(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
 def links() -> list[Proxy]:
     """The one proxy between every role and Redis."""
     return []

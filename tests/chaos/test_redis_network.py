@@ -16,7 +16,7 @@ from tests.support.checks.record import fresh_database
 from tests.support.clients.traffic import Traffic, faults
 from tests.support.servers.product import Product, Role, base_config
 from tests.support.servers.proxy import Proxy, proxied
-from tests.support.servers.stores import Server, client, own_valkey
+from tests.support.servers.stores import Server, client
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -36,12 +36,6 @@ def config() -> dict[str, Any]:
         "commit_s": 12.0,
     }
     return made
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Server]:
-    with own_valkey(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

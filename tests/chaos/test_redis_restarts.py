@@ -14,7 +14,7 @@ from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.traffic import Traffic, faults
 from tests.support.servers.product import Product, base_config, running
-from tests.support.servers.stores import Server, client, own_valkey
+from tests.support.servers.stores import Server, client
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -32,12 +32,6 @@ def config() -> dict[str, Any]:
         "ended_ttl_s": 4.0,
     }
     return made
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Server]:
-    with own_valkey(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ meanwhile."""
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,18 +19,12 @@ from tests.support.checks.figures import Figure
 from tests.support.checks.record import call_id, whole_call
 from tests.support.clients.readers import Reader, request, words
 from tests.support.servers.product import KEY, Product, base_config
-from tests.support.servers.stores import Server, own_postgres
+from tests.support.servers.stores import Server
 from tests.support.waiting import wait_for
 
 READ_S = 1.5
 WAITING_S = 2 * 2
 """For a place in the pool and a new connection; each has 2 s where `audit_read_s` is shorter."""
-
-
-@pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Server]:
-    with own_postgres(tmp_path) as server:
-        yield server
 
 
 def recovers(server: Server) -> None:

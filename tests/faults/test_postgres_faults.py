@@ -4,7 +4,6 @@ twice, nothing is stuck."""
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,9 @@ from tests.support.checks.record import (
 )
 from tests.support.later_migrations import INDEXES, add_migration
 from tests.support.servers.proxy import proxied
-from tests.support.servers.stores import Server, own_postgres
+from tests.support.servers.stores import Server
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_for, wait_until
-
-
-@pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Server]:
-    with own_postgres(tmp_path) as server:
-        yield server
 
 
 def put(store: Any, *records: Record) -> None:

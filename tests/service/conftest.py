@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from db.read.queries import AuditReader
 from db.write.insert import AuditInserter
 from streams.connection import Connection
 from tests.support.checks.record import call_id, fresh_database, whole_call
@@ -31,6 +32,14 @@ def url(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with fresh_database(database_url) as fresh:
         monkeypatch.setenv("SLUICE_DATABASE_URL", fresh)
         yield fresh
+
+
+@pytest.fixture
+async def reader(url: str) -> AsyncIterator[AuditReader]:
+    """A reader of that database."""
+    opened = AuditReader.open(url)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture

@@ -35,13 +35,6 @@ from tests.support.checks.record import (
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-async def reader(url: str) -> AsyncIterator[AuditReader]:
-    opened = AuditReader.open(url)
-    yield opened
-    await opened.close()
-
-
 async def test_the_beginning_of_a_call_id_is_enough(url: str, client: httpx2.AsyncClient) -> None:
     one, other = "01990000-0001-7000-8000-000000000001", "01990000-0001-7000-8000-000000000002"
     lone = "01a90000-0001-7000-8000-000000000003"

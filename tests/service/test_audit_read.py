@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,13 +62,6 @@ TOOL_CALL_FIELDS = {
     "notice_at",
     "block",
 }
-
-
-@pytest.fixture
-async def reader(url: str) -> AsyncIterator[AuditReader]:
-    opened = AuditReader.open(url)
-    yield opened
-    await opened.close()
 
 
 def test_views_have_the_columns_that_queries_read(url: str) -> None:

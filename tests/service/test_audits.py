@@ -290,13 +290,6 @@ async def test_two_writers_at_once_keep_to_the_budget_while_somebody_reviews(url
 
 
 @pytest.fixture
-async def reader(url: str) -> AsyncIterator[AuditReader]:
-    opened = AuditReader.open(url)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
 async def client(reader: AuditReader) -> AsyncIterator[httpx2.AsyncClient]:
     audit = AuditApi(reader, lambda headers: KEYS.get(dict(headers).get(b"x-api-key", b"")))
     async with httpx2.AsyncClient(

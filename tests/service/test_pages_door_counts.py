@@ -1,7 +1,6 @@
 """What is refused at the door is on the overview and on the key's page in moments, and a Redis that
 starts again takes nothing of it."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -11,17 +10,11 @@ import pytest
 
 from tests.support.clients.readers import Reader, request, words
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config
-from tests.support.servers.stores import Server, own_valkey
+from tests.support.servers.stores import Server
 from tests.support.waiting import wait_for
 
 SOON_S = 3.0
 BODY_BYTES = 65_536
-
-
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[Server]:
-    with own_valkey(tmp_path) as server:
-        yield server
 
 
 @pytest.mark.slow

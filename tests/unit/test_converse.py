@@ -4,7 +4,6 @@ dialects, cut and changed anywhere."""
 import json
 import os
 import random
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from protocol.events import (
 from protocol.eventstream import EventStreamSplitter, message
 from protocol.json_strict import loads_arguments, normal_arguments
 from protocol.request import ChatRequest
-from tests.support.checks.decoding import by_block
+from tests.support.checks.decoding import by_block, digest
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams import converse as made
 
@@ -163,10 +162,6 @@ def body_of(entry: dict[str, Any]) -> bytes:
 def events_of(entry: dict[str, Any]) -> list[Event]:
     body = body_of(entry)
     return decode(body) if entry["kind"] == "eventstream" else codecs.decode_whole("converse", body)
-
-
-def digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("name", RECORDED or ["none"])

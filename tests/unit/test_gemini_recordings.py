@@ -4,7 +4,6 @@ the other dialects."""
 import json
 import os
 import random
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from protocol.config import Config
 from protocol.dialects import CLIENTS, DIALECTS
 from protocol.events import BlockKind, Event, MessageStop, SignatureDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
-from tests.support.checks.decoding import by_block, decode, turns_of
+from tests.support.checks.decoding import by_block, decode, digest, turns_of
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams.gemini import calls_in, opaque, said, sdk_answer
 
@@ -61,10 +60,6 @@ def events_of(entry: dict[str, Any]) -> list[Event]:
     return (
         codecs.decode_whole("gemini", body) if entry["kind"] == "json" else decode("gemini", [body])
     )
-
-
-def digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("name", ANSWERS)

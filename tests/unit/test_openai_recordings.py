@@ -2,7 +2,6 @@
 helper, and whole."""
 
 import json
-from hashlib import sha256
 from typing import Any
 
 import httpx2
@@ -22,7 +21,7 @@ from protocol.events import (
 )
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest
-from tests.support.checks.decoding import decode, texts
+from tests.support.checks.decoding import decode, digest, texts
 from tests.support.clients.sdk import openai_answer
 from tests.support.upstreams.recordings import Recording, need_recordings, recordings
 
@@ -107,10 +106,6 @@ def iterated(body: bytes) -> dict[str, Any]:
             said["finish"] += [choice.finish_reason] if choice.finish_reason else []
     assert not after_usage
     return said
-
-
-def digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 def arguments(text: str) -> Any:

@@ -2,7 +2,6 @@
 crossed: the recorded facts come out."""
 
 import json
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from protocol.events import SEALED, ArgumentsDelta, Event, MessageStop, Upstream
 from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, DialectName, Endpoint
 from protocol.sse import EventSplitter
-from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.checks.order import check_messages_frames
 from tests.support.clients.sdk import anthropic_answer, anthropic_beta_answer, openai_answer
 from tests.support.upstreams.recordings import Recording, expected, need_recordings, recordings
@@ -52,10 +51,6 @@ def encoded(recording: Recording, client: DialectName, *, stream: bool) -> bytes
     request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
     encoder = dialects.CLIENTS[client].encoder(request, call_id=CALL, created=1)
     return encoder.encode(by_block(events_of(recording)))
-
-
-def digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 FINISH = {

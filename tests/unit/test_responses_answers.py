@@ -3,7 +3,6 @@ takes them, and the facts come out."""
 
 import json
 import os
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ from protocol.events import (
 from protocol.request import ChatRequest, Tool
 from protocol.responses.ids import call_of
 from protocol.sse import EventSplitter
-from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.clients.sdk import responses_answer
 from tests.support.upstreams.recordings import ROOT, Recording, expected, own_recordings, recordings
 
@@ -156,10 +155,6 @@ def check_frames(body: bytes) -> list[dict[str, Any]]:
         or {at: text for at, text in texts.items() if text} == whole
     )
     return frames
-
-
-def digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

@@ -4,7 +4,6 @@ Messages, and its stream cut anywhere."""
 import json
 import os
 import random
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.request import ChatRequest
-from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams.recordings import ROOT, Recording, framed
 
@@ -77,10 +76,6 @@ def events_of(recording: Recording) -> list[Event]:
     )
 
 
-def sha(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
-
-
 def told(events: list[Event]) -> list[dict[str, Any]]:
     """The blocks as the facts have them."""
     blocks: dict[int, dict[str, Any]] = {}
@@ -115,7 +110,7 @@ def like_facts(blocks: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
             if "tool_use_id" not in body:
                 found.append((f"other:{block['name']}",))
         elif kind in (BlockKind.TEXT, BlockKind.THINKING):
-            found.append((str(kind), len(block["text"]), sha(block["text"])))
+            found.append((str(kind), len(block["text"]), digest(block["text"])))
         else:
             # a question about a call is decided like a call of the client's
             pending = body.get("executor") == "mcp_pending"
@@ -161,7 +156,7 @@ def test_every_answer_is_what_its_facts_say(name: str) -> None:
         if isinstance(wanted := fact.get("arguments"), dict) and "code_sha" not in wanted:
             assert json.loads(block["text"]) == wanted
         elif isinstance(wanted, dict):
-            assert sha(json.loads(block["text"])["code"]) == wanted["code_sha"]
+            assert digest(json.loads(block["text"])["code"]) == wanted["code_sha"]
     stop = events[-1]
     assert isinstance(stop, MessageStop) and stop.stop_reason == facts["stop_reason_neutral"]
     usage = {n: v or 0 for n, v in facts["usage_neutral"].items()}
@@ -229,7 +224,7 @@ def test_chat_clients_get_what_the_recordings_expect(name: str, stream: bool) ->
     want, message = recording.facts["expected_openai"], answer["choices"][0]["message"]
     assert (
         len(message["content"] or "") == want["content_chars"]
-        and sha(message["content"] or "") == recording.facts["text_sha"]
+        and digest(message["content"] or "") == recording.facts["text_sha"]
     )
     called = [
         (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
@@ -266,7 +261,7 @@ def test_messages_clients_get_the_same(name: str, stream: bool) -> None:
     )
     answer = anthropic_answer(body, stream=stream).model_dump()
     text = "".join(b["text"] for b in answer["content"] if b["type"] == "text")
-    assert sha(text) == recording.facts["text_sha"]
+    assert digest(text) == recording.facts["text_sha"]
     called = [
         (b["id"], b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"
     ]

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from hashlib import sha256
 
 from protocol.dialect_modules import Turns
 from protocol.dialects import DIALECTS
@@ -58,6 +59,11 @@ def texts(events: Iterable[Event]) -> dict[int, str]:
 def stopped(events: Iterable[Event]) -> set[int]:
     """The blocks that were ended."""
     return {e.index for e in events if isinstance(e, BlockStop)}
+
+
+def digest(text: str) -> str:
+    """As the facts about recordings have texts that are too long for them."""
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def turns_of(dialect: DialectName) -> Turns:
