@@ -6,128 +6,7 @@ import re
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
 from policy.shell.findings import SECRET_NAME, Findings, Handler
-
-
-def _iptables(command: Command, args: Args, findings: Findings) -> None:
-    texts = [word.known for word in command.words[1:]]
-    opens = False
-    for name, value in zip(texts, [*texts[1:], ""], strict=False):
-        opens |= name in ("-F", "--flush", "-X", "--delete-chain", "--zap")
-        opens |= name in ("-P", "--policy") and "ACCEPT" in texts
-        opens |= name in ("-D", "--delete") and bool(value)
-    wide = not any(
-        t
-        in (
-            "-s",
-            "-d",
-            "-p",
-            "-i",
-            "-o",
-            "-m",
-            "--source",
-            "--destination",
-            "--protocol",
-            "--in-interface",
-            "--match",
-            "--dport",
-        )
-        for t in texts
-    )
-    opens |= (
-        any(t in ("-A", "-I", "--append", "--insert") for t in texts) and "ACCEPT" in texts and wide
-    )
-    if opens:
-        findings.add("defence", "system", " ".join(texts))
-    elif any(t in ("-A", "-I", "-R", "-N", "--append", "--insert") for t in texts):
-        findings.add("write", "unknown", " ".join(texts))
-
-
-def _firewall(command: Command, args: Args, findings: Findings) -> None:
-    joined = " ".join(word.known for word in command.words[1:])
-    patterns = {
-        "ufw": (
-            r"(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete"
-            r" (?:deny|reject)"
-        ),
-        "nft": r"flush (?:ruleset|table|chain)|delete (?:table|chain|rule)",
-        "firewall-cmd": (
-            r"--panic-off|--set-default-zone[="
-            r" ]trusted|--remove-(?:rich-rule|service)|--zone=trusted --add|--set-target[= "
-            r"]ACCEPT"
-        ),
-        "pfctl": r"-d\b|-F\b",
-        "ipfw": r"(?:-f )?flush|disable firewall",
-        "netsh": (
-            r"(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable"
-        ),
-        "ebtables": r"-F|--flush",
-        "csf": r"-x|-f\b",
-        "shorewall": r"stop|clear",
-        "ipset": r"flush|destroy",
-    }
-    if re.search(patterns.get(command.name, "(?!)"), joined):
-        findings.add("defence", "system", joined)
-    elif re.search(r"\b(?:allow|add|insert)\b|--add-", joined):
-        findings.add("write", "unknown", joined)
-
-
-def _controls(command: Command, args: Args, findings: Findings) -> None:
-    joined = " ".join(word.known for word in command.words[1:])
-    patterns = {
-        "setenforce": r"(?i)^(?:0|permissive)$",
-        "auditctl": r"-e ?0|-D\b|-d\b|-W\b|-b ?0|-r ?0|--reset",
-        "apparmor_parser": r"-R\b|--remove",
-        "semanage": r"permissive -a|-D\b|\b-d\b",
-        "sysctl": r"(?:" + _HARDENING + r")",
-        "fail2ban-client": r"\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)",
-        "spctl": r"--(?:master|global)-disable|--disable|--remove",
-        "csrutil": r"\bdisable\b",
-        "fdesetup": r"disable|removerecovery",
-        "tmutil": r"disable\b|delete",
-        "xattr": r"-\w*[dc]\w* .*com\.apple\.quarantine|-c\b",
-        "wevtutil": r"(?i)\bcl\b|clear-log|sl .*/e:false",
-        "bcdedit": r"(?i)/set",
-        "vssadmin": r"(?i)delete shadows",
-        "wbadmin": r"(?i)delete",
-        "reg": r"(?i)\b(?:delete|add)\b.*(?:defender|policies|\\run)",
-        "sc": r"(?i)\b(?:stop|delete|config)\b",
-        "osqueryctl": r"stop|clean",
-        "mdatp": r"disabled|--value disable|exclusion",
-        "falconctl": r"-d\b|uninstall|unload",
-        "usbguard": r"allow-device.*all|set-parameter",
-        "update-crypto-policies": r"LEGACY",
-        "journalctl": (
-            r"--vacuum-(?:time|size|files)[= ](?:[01]|\d+"
-            r" ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var"
-        ),
-        "dmesg": r"-[cC]\b|--clear|--read-clear|--console-off",
-        "utmpdump": r"-r\b|--reverse",
-        "logrotate": r"-f\b|--force",
-        "defaults": r"write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)",
-        "mokutil": r"--disable-validation|--import",
-        "kexec": r"-l|-e\b|-p\b|--load|--exec",
-        "tccutil": r"reset",
-    }
-    if re.search(patterns.get(command.name, "(?!)"), joined):
-        findings.add("defence", "system", joined)
-    elif (
-        command.name == "sysctl"
-        and ("-w" in joined.split() or "=" in joined)
-        and re.search(
-            r"core_pattern\s*=\s*\||modprobe\s*=|binfmt|hotplug",
-            joined,
-        )
-    ):
-        findings.add("privilege", "system", joined)
-    elif command.name == "sysctl":
-        for word in command.words[1:]:
-            name, sign, _ = word.known.partition("=")
-            if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
-                findings.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
-        for word in args_of(command, ("-p", "--load", "-f")).all("-p", "--load", "-f"):
-            if findings.place(word).scope != "system":
-                findings.add("write", "system", "/proc/sys/")
-
+from policy.shell.rule_table import rows
 
 _TUNED = re.compile(
     r"vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max"
@@ -136,44 +15,6 @@ _TUNED = re.compile(
     r"|kernel\.(?:pid_max|threads-max|shm|sem|msg)"
 )
 """Bounds that databases and watchers of files need higher."""
-_HARDENING = (
-    r"kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0"
-    r"|kptr_restrict\s*=\s*0|"
-    r"unprivileged_bpf_disabled\s*=\s*0|suid_dumpable\s*=\s*[12]|"
-    r"perf_event_paranoid\s*=\s*-?[01]|protected_(?:sym|hard)links\s*=\s*0"
-    r"|modules_disabled\s*=\s*0|tcp_syncookies\s*=\s*0|"
-    r"rp_filter\s*=\s*0|accept_(?:redirects|source_route)\s*=\s*1|"
-    r"apparmor_restrict_unprivileged_userns\s*=\s*0|kernel\.sysrq\s*=\s*1|exec-shield\s*=\s*0"
-    r"|nmi_watchdog\s*=\s*0|"
-    r"kexec_load_disabled\s*=\s*0|yama"
-)
-
-
-def _history(command: Command, args: Args, findings: Findings) -> None:
-    if (
-        args.has("-c", "-d", "--clear", "--delete")
-        or "clear" in args.texts
-        or "delete" in args.texts
-    ):
-        findings.add("defence", "home", "shell history")
-
-
-def _set(command: Command, args: Args, findings: Findings) -> None:
-    texts = [word.known for word in command.words[1:]]
-    if texts[:2] in (["+o", "history"], ["-o", "nohistory"], ["+H", "history"]):
-        findings.add("defence", "home", "shell history off")
-    elif not texts:
-        findings.is_secret = True
-
-
-def _unset(command: Command, args: Args, findings: Findings) -> None:
-    if any(
-        text in ("HISTFILE", "HISTSIZE", "HISTFILESIZE", "PROMPT_COMMAND", "SAVEHIST")
-        for text in args.texts
-    ):
-        findings.add("defence", "home", "shell history off")
-
-
 _SETTINGS = re.compile(
     r"NODE_TLS_REJECT_UNAUTHORIZED=['\"]?0|GIT_SSL_NO_VERIFY=(?:1|true|yes|on)|PYTHONHTTPSVERIFY=0"
     r"|CURL_INSECURE=|SSL_VERIFY=(?:false|0|"
@@ -271,20 +112,9 @@ def _loaded(name: str, value: Word, findings: Findings) -> None:
         findings.add("execute", "project" if is_own else "unknown", f"{name}={text}")
 
 
-def _prints_environment(command: Command, args: Args, findings: Findings) -> None:
-    """`env`, `printenv`: all variables, or those named."""
-    texts = [word.known for word in command.words[1:]]
-    if not texts or all(t.startswith("-") or "=" in t for t in texts):
-        findings.is_secret = True
-    elif command.name == "printenv":
-        findings.is_secret = any(SECRET_NAME.search(t) for t in texts)
-
-
-def _export(command: Command, args: Args, findings: Findings) -> None:
-    if not args.operands:
-        findings.is_secret = True
-    elif args.has("-p"):
-        findings.is_secret = any(map(SECRET_NAME.search, args.texts))
+def _named(command: Command, args: Args, findings: Findings) -> None:
+    """Variables that are printed by their names."""
+    findings.is_secret = any(SECRET_NAME.search(word.known) for word in command.words[1:])
 
 
 def _attributes(command: Command, args: Args, findings: Findings) -> None:
@@ -307,43 +137,144 @@ def _attributes(command: Command, args: Args, findings: Findings) -> None:
             findings.add("defence", place.scope, f"{' '.join(modes)} {place.path}")
 
 
-def _windows(command: Command, args: Args, findings: Findings) -> None:
-    """PowerShell's commands about guards."""
-    findings.add("defence", "system", " ".join(word.known for word in command.words[1:]))
+def _sysctl(command: Command, args: Args, findings: Findings) -> None:
+    for word in command.words[1:]:
+        name, sign, _ = word.known.partition("=")
+        if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
+            findings.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
+    for word in args_of(command, ("-p", "--load", "-f")).all("-p", "--load", "-f"):
+        if findings.place(word).scope != "system":
+            findings.add("write", "system", "/proc/sys/")
 
 
-HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(
-        "set-mppreference add-mppreference uninstall-windowsfeature disable-netfirewallrule"
-        " set-netfirewallprofile clear-eventlog remove-eventlog".split(),
-        _windows,
-    ),
-    **dict.fromkeys("iptables ip6tables iptables-legacy iptables-nft arptables".split(), _iptables),
-    **dict.fromkeys(
-        "ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset".split(), _firewall
-    ),
-    **dict.fromkeys(
-        "setenforce auditctl apparmor_parser semanage sysctl fail2ban-client spctl csrutil fdesetup"
-        " tmutil xattr wevtutil bcdedit vssadmin wbadmin reg sc osqueryctl mdatp falconctl usbguard"
-        " update-crypto-policies journalctl dmesg utmpdump logrotate defaults mokutil kexec "
-        "tccutil".split(),
-        _controls,
-    ),
-    "aa-disable": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)),
-    "aa-teardown": lambda c, a, f: f.add("defence", "system", "apparmor"),
-    "aa-complain": lambda c, a, f: f.add("defence", "system", " ".join(a.texts)),
-    "history": _history,
-    "fc": _history,
-    "set": _set,
-    "unset": _unset,
-    "env": _prints_environment,
-    "enable": _enable,
-    "update-alternatives": _linked,
-    "ldconfig": _linked,
-    "printenv": _prints_environment,
-    "export": _export,
-    "declare": _export,
-    "typeset": _export,
-    "compgen": _export,
-    "chattr": _attributes,
-}
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+set-mppreference add-mppreference uninstall-windowsfeature disable-netfirewallrule set-netfirewallprofile clear-eventlog remove-eventlog
+    -> defence system {line}
+iptables ip6tables iptables-legacy iptables-nft arptables
+    words=-F|--flush|-X|--delete-chain|--zap -> defence system {line}
+    words=-P|--policy words=ACCEPT -> defence system {line}
+    line~'(?:^| )(?:-D|--delete) .' -> defence system {line}
+    words=-A|-I|--append|--insert words=ACCEPT
+        !words=-s|-d|-p|-i|-o|-m|--source|--destination|--protocol|--in-interface|--match|--dport -> defence system {line}
+    words=-A|-I|-R|-N|--append|--insert -> write unknown {line}
+ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset
+    name=ufw line~'(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete (?:deny|reject)'
+        -> defence system {line}
+    name=nft line~'flush (?:ruleset|table|chain)|delete (?:table|chain|rule)' -> defence system {line}
+    name=firewall-cmd
+        line~'--panic-off|--set-default-zone[= ]trusted|--remove-(?:rich-rule|service)|--zone=trusted --add|--set-target[= ]ACCEPT'
+        -> defence system {line}
+    name=pfctl line~-d\b|-F\b -> defence system {line}
+    name=ipfw line~'(?:-f )?flush|disable firewall' -> defence system {line}
+    name=netsh line~'(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable' -> defence system {line}
+    name=ebtables line~-F|--flush -> defence system {line}
+    name=csf line~-x|-f\b -> defence system {line}
+    name=shorewall line~stop|clear -> defence system {line}
+    name=ipset line~flush|destroy -> defence system {line}
+    line~\b(?:allow|add|insert)\b|--add- -> write unknown {line}
+
+setenforce
+    line~(?i)^(?:0|permissive)$ -> defence system {line}
+auditctl
+    line~'-e ?0|-D\b|-d\b|-W\b|-b ?0|-r ?0|--reset' -> defence system {line}
+apparmor_parser
+    line~-R\b|--remove -> defence system {line}
+semanage
+    line~'permissive -a|-D\b|\b-d\b' -> defence system {line}
+aa-disable aa-complain
+    -> defence system {}
+aa-teardown
+    -> defence system apparmor
+sysctl
+    line~kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0|kptr_restrict\s*=\s*0
+        -> defence system {line}
+    line~unprivileged_bpf_disabled\s*=\s*0|suid_dumpable\s*=\s*[12]|perf_event_paranoid\s*=\s*-?[01]|exec-shield\s*=\s*0
+        -> defence system {line}
+    line~protected_(?:sym|hard)links\s*=\s*0|modules_disabled\s*=\s*0|tcp_syncookies\s*=\s*0|rp_filter\s*=\s*0|nmi_watchdog\s*=\s*0
+        -> defence system {line}
+    line~accept_(?:redirects|source_route)\s*=\s*1|apparmor_restrict_unprivileged_userns\s*=\s*0|kernel\.sysrq\s*=\s*1
+        -> defence system {line}
+    line~kexec_load_disabled\s*=\s*0|yama -> defence system {line}
+    line~'(?:^| )-w(?: |$)|=' line~core_pattern\s*=\s*\||modprobe\s*=|binfmt|hotplug -> privilege system {line}
+    -> call sysctl
+fail2ban-client
+    line~'\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)' -> defence system {line}
+spctl
+    line~--(?:master|global)-disable|--disable|--remove -> defence system {line}
+csrutil
+    line~\bdisable\b -> defence system {line}
+fdesetup
+    line~disable|removerecovery -> defence system {line}
+tmutil
+    line~disable\b|delete -> defence system {line}
+xattr
+    line~'-\w*[dc]\w* .*com\.apple\.quarantine|-c\b' -> defence system {line}
+tccutil
+    line~reset -> defence system {line}
+defaults
+    line~'write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)' -> defence system {line}
+wevtutil
+    line~'(?i)\bcl\b|clear-log|sl .*/e:false' -> defence system {line}
+bcdedit
+    line~(?i)/set -> defence system {line}
+vssadmin
+    line~'(?i)delete shadows' -> defence system {line}
+wbadmin
+    line~(?i)delete -> defence system {line}
+reg
+    line~(?i)\b(?:delete|add)\b.*(?:defender|policies|\\run) -> defence system {line}
+sc
+    line~(?i)\b(?:stop|delete|config)\b -> defence system {line}
+osqueryctl
+    line~stop|clean -> defence system {line}
+mdatp
+    line~'disabled|--value disable|exclusion' -> defence system {line}
+falconctl
+    line~-d\b|uninstall|unload -> defence system {line}
+usbguard
+    line~allow-device.*all|set-parameter -> defence system {line}
+update-crypto-policies
+    line~LEGACY -> defence system {line}
+journalctl
+    line~'--vacuum-(?:time|size|files)[= ](?:[01]|\d+ ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var' -> defence system {line}
+dmesg
+    line~-[cC]\b|--clear|--read-clear|--console-off -> defence system {line}
+utmpdump
+    line~-r\b|--reverse -> defence system {line}
+logrotate
+    line~-f\b|--force -> defence system {line}
+mokutil
+    line~--disable-validation|--import -> defence system {line}
+kexec
+    line~-l|-e\b|-p\b|--load|--exec -> defence system {line}
+
+history fc
+    -c|-d|--clear|--delete -> defence home shell history
+    1-=clear|delete -> defence home shell history
+set
+    w1=+o w2=history -> defence home shell history off
+    w1=-o w2=nohistory -> defence home shell history off
+    w1=+H w2=history -> defence home shell history off
+    !w1 -> prints-secret
+unset
+    1-=HISTFILE|HISTSIZE|HISTFILESIZE|PROMPT_COMMAND|SAVEHIST -> defence home shell history off
+env printenv
+    !words~(?s)(?!-)[^=]* -> prints-secret
+    name=printenv -> call named
+export declare typeset compgen
+    !1 -> prints-secret
+    -p -> call named
+enable
+    -> call enable
+update-alternatives ldconfig
+    -> call linked
+chattr
+    -> call attributes
+""",
+    sysctl=_sysctl,
+    named=_named,
+    enable=_enable,
+    linked=_linked,
+    attributes=_attributes,
+)

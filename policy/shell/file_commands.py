@@ -11,6 +11,7 @@ from policy.shell.args import Args, args_of, full_name, tail
 from policy.shell.commands import Command, Word
 from policy.shell.file_table import LINES, RUNS
 from policy.shell.findings import Findings, Handler
+from policy.shell.rule_table import rows
 
 _COUNTS = frozenset(
     "wc md5sum sha1sum sha224sum sha256sum sha384sum sha512sum shasum b2sum b3sum cksum sum md5"
@@ -445,23 +446,6 @@ def _joined(folder: Word, word: Word) -> Word:
     return Word(f"{folder.text}/{word.text}", is_glob=word.is_glob)
 
 
-def _zip(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-x", "-i", "-P", "-b", "-t", "-d", "-o", "-w", "-p"))
-    if command.name in ("unzip", "unrar", "bsdunzip", "unar"):
-        findings.read(*args.operands[:1])
-        if not args.has("-l", "-p", "-Z", "-t"):
-            findings.write(args.first("-d") or Word("./x"), wide=True)
-        return
-    operands = args.operands[1:] if command.name in ("7z", "7za", "7zz", "rar") else args.operands
-    if args.starts("x") or args.starts("e") or args.starts("l") or args.starts("t"):
-        findings.read(*operands[:1])
-        return
-    findings.write(*operands[:1])
-    findings.read(*operands[1:], wide=True)
-    if args.has("-m", "--move", "-sdel"):
-        findings.delete(*operands[1:], wide=True)
-
-
 def _gzip(command: Command, args: Args, findings: Findings) -> None:
     """They read a file and put another in its place."""
     for word in args_of(command, ("-S", "-o", "-T", "-p", "-b")).operands:
@@ -471,120 +455,54 @@ def _gzip(command: Command, args: Args, findings: Findings) -> None:
             findings.write(word)
 
 
-def _truncate(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-s", "-r", "-l", "-o", "--size", "--reference"))
-    size = args.first("-s", "--size")
-    for word in args.operands:
-        findings.write(word)
-        if size is not None and re.fullmatch(r"0+[a-zA-Z]*", size.known):
-            findings.delete(word)
-
-
-def _shred(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-n", "-s", "--iterations", "--size", "--random-source", "-l", "-p"))
-    findings.delete(*args.operands, wide=args.has("-r", "-R", "--recursive"))
-
-
-_OPENSSL = tuple(
-    "-in -out -inkey -key -keyout -connect -subj -days -newkey -pass -passin -passout -CAfile -cert"
-    " -accept -k -K -iv -port".split()
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+find gfind
+    -> call find
+rsync
+    -> call rsync
+dd gdd dcfldd
+    -> call dd
+tar gtar bsdtar
+    -> call tar
+unzip bsdunzip unar unrar : -x -i -P -b -t -d -o -w -p
+    + -> reads 1
+    -l|-p|-Z|-t -> nothing
+    -d=(?s).+ -> writes -d wide
+    -> writes ./x wide
+zip : -x -i -P -b -t -d -o -w -p
+    1~(?i)[xelt] -> reads 1
+    + -> writes 1 ; reads 2- wide
+    -m|--move|-sdel -> deletes 2- wide
+7z 7za 7zz rar : -x -i -P -b -t -d -o -w -p
+    1~(?i)[xelt] -> reads 2
+    + -> writes 2 ; reads 3- wide
+    -m|--move|-sdel -> deletes 3- wide
+gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli
+    -> call gzip
+truncate : -s -r -l -o --size --reference
+    + -> writes operands
+    -s|--size=0+[a-zA-Z]* -> deletes operands
+shred wipe scrub : -n -s --iterations --size --random-source -l -p
+    -> deletes operands wide:-r|-R|--recursive
+openssl : one-dash -in -out -inkey -key -keyout -connect -subj -days -newkey -pass -passin -passout -CAfile -cert -accept -k -K -iv -port
+    + -> reads -in|-inkey ; writes -out|-keyout ; reach -connect sends:stdin
+    1~(?i)s_client -> reach 2 sends:stdin
+    1~(?i)s_server -> network unknown listens ; send unknown 'whoever connects' account
+gpg gpg2 age : -o --output -r --recipient -u --local-user -i --passphrase --passphrase-file -R --batch --keyserver --homedir
+    + -> writes -o|--output
+    --export-secret-keys|--export-secret-key|--export-secret-subkeys -> prints-secret ; read credentials gpg secret keys
+    --delete-secret-keys|--delete-secret-key|--delete-secret-and-public-key -> delete credentials gpg secret keys wide
+    -d|--decrypt|-c|-e|-s|--sign|--encrypt|--symmetric -> reads operands
+ssh-keygen ssh-add : -f -t -b -C -N -P -a -m -E -R -F -I -n -s -V -z -Y -O -D
+    + -y -> reads -f
+    + !-y -p -N -> reads -f
+    -A -> write system /etc/ssh
+""",
+    find=_find,
+    rsync=_rsync,
+    dd=_dd,
+    tar=_tar,
+    gzip=_gzip,
 )
-
-
-def _openssl(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _OPENSSL, single=True)
-    findings.read(*args.all("-in", "-inkey"))
-    findings.write(*args.all("-out", "-keyout"))
-    for host in [*args.all("-connect"), *(args.operands[1:2] if args.starts("s_client") else ())]:
-        findings.reach(host, sends=findings.command.stdin.kind != "none")
-    if args.starts("s_server"):
-        findings.add("network", "unknown", "listens")
-        findings.sends.append(("unknown", "whoever connects", True))
-
-
-_CRYPT = tuple(
-    "-o --output -r --recipient -u --local-user -i --passphrase --passphrase-file -R --batch"
-    " --keyserver --homedir".split()
-)
-
-
-def _crypt(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _CRYPT)
-    findings.write(*args.all("-o", "--output"))
-    if args.has("--export-secret-keys", "--export-secret-key", "--export-secret-subkeys"):
-        findings.is_secret = True
-        findings.add("read", "credentials", "gpg secret keys")
-    elif args.has("--delete-secret-keys", "--delete-secret-key", "--delete-secret-and-public-key"):
-        findings.add("delete", "credentials", "gpg secret keys", wide=True)
-    elif args.has("-d", "--decrypt", "-c", "-e", "-s", "--sign", "--encrypt", "--symmetric"):
-        findings.read(*args.operands)
-
-
-def _keygen(command: Command, args: Args, findings: Findings) -> None:
-    """Keys that are made or looked at; `-y` opens a private one, and `-p -N ''` takes its
-    passphrase off."""
-    args = args_of(
-        command,
-        (
-            "-f",
-            "-t",
-            "-b",
-            "-C",
-            "-N",
-            "-P",
-            "-a",
-            "-m",
-            "-E",
-            "-R",
-            "-F",
-            "-I",
-            "-n",
-            "-s",
-            "-V",
-            "-z",
-            "-Y",
-            "-O",
-            "-D",
-        ),
-    )
-    if args.has("-y") or (args.has("-p") and args.has("-N")):
-        findings.read(*args.all("-f"))
-    if args.has("-A"):
-        findings.add("write", "system", "/etc/ssh")
-
-
-HANDLERS: dict[str, Handler] = {
-    "ssh-keygen": _keygen,
-    "ssh-add": _keygen,
-    "find": _find,
-    "gfind": _find,
-    "rsync": _rsync,
-    "dd": _dd,
-    "gdd": _dd,
-    "dcfldd": _dd,
-    "tar": _tar,
-    "gtar": _tar,
-    "bsdtar": _tar,
-    "zip": _zip,
-    "unzip": _zip,
-    "bsdunzip": _zip,
-    "unar": _zip,
-    "unrar": _zip,
-    "7z": _zip,
-    "7za": _zip,
-    "7zz": _zip,
-    "rar": _zip,
-    "truncate": _truncate,
-    "shred": _shred,
-    "wipe": _shred,
-    "scrub": _shred,
-    "openssl": _openssl,
-    "gpg": _crypt,
-    "gpg2": _crypt,
-    "age": _crypt,
-    **dict.fromkeys(
-        "gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2"
-        " brotli".split(),
-        _gzip,
-    ),
-}
+"""`ssh-keygen -y` opens a private key, and `-p -N ''` takes its passphrase off."""

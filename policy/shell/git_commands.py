@@ -8,6 +8,7 @@ from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
 from policy.shell.file_commands import is_remote
 from policy.shell.findings import Findings, Handler
+from policy.shell.rule_table import rows
 
 _GLOBAL = (
     "-C",
@@ -111,13 +112,10 @@ def _git(command: Command, args: Args, findings: Findings) -> None:
     if not words:
         return
     verb = words[0].known
-    sub_args = args_of(
-        Command("git", tuple(words), cwd=command.cwd),
-        [name for name in _VALUED if name != "-u" or verb != "push"],
-    )
-    handler = _VERBS.get(verb)
-    if handler is not None:
-        handler(sub_args, [word.known for word in words[1:]], findings)
+    sub = Command("git", tuple(words), cwd=command.cwd)
+    sub_args = args_of(sub, [name for name in _VALUED if name != "-u" or verb != "push"])
+    if verb in _VERBS:
+        _VERBS[verb](sub, sub_args, findings)
     findings.write(
         *sub_args.all(
             "--output",
@@ -173,7 +171,7 @@ def _setting(name: str, value: str, findings: Findings) -> None:
         findings.add("persistence", "startup", f"{name}={value}")
 
 
-def _config(args: Args, texts: list[str], findings: Findings) -> None:
+def _config(command: Command, args: Args, findings: Findings) -> None:
     operands = [t for t in args.texts if t not in ("set", "get", "list", "unset")]
     if (
         any(
@@ -193,73 +191,6 @@ def _config(args: Args, texts: list[str], findings: Findings) -> None:
     _leads(operands[0], operands[1], findings)
 
 
-def _clean(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.has("-n", "--dry-run") or not args.has("-f", "--force"):
-        return
-    everything = args.has("-x") and not args.all("-e", "--exclude")
-    # `-x` throws away what is ignored: settings and data, too
-    findings.add(
-        "delete",
-        "home" if everything and args.has("-d") and not args.operands else "project",
-        ".",
-        wide=True,
-    )
-
-
-def _reset(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.has("--hard", "--merge"):
-        findings.add("delete", "project", "uncommitted work", wide=True)
-
-
-def _checkout(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.has("-b", "-B", "--orphan", "-c") or args.all("-b", "-B", "-c"):
-        return
-    if args.has("-f", "--force", "--discard-changes") or any(t in (".", "*", ":/") for t in texts):
-        findings.add("delete", "project", "uncommitted work", wide=True)
-    elif "--" in texts:
-        findings.add("delete", "project", " ".join(texts[texts.index("--") + 1 :]))
-
-
-def _restore(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.has("-S", "--staged") and not args.has("-W", "--worktree"):
-        return
-    findings.add(
-        "delete", "project", "uncommitted work", wide=any(t in (".", "*", ":/") for t in texts)
-    )
-
-
-def _branch(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.has("-D") or (args.has("-d", "--delete") and args.has("-f", "--force")):
-        findings.add("delete", "project", " ".join(args.texts), wide=len(args.operands) > 1)
-
-
-def _stash(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.starts("clear") or args.starts("drop"):
-        findings.add("delete", "project", "stash", wide=args.starts("clear"))
-
-
-def _rewrite(args: Args, texts: list[str], findings: Findings) -> None:
-    findings.add("delete", "project", "history", wide=True)
-
-
-def _reflog(args: Args, texts: list[str], findings: Findings) -> None:
-    if (
-        args.starts("expire")
-        and any(t in ("--expire=now", "--expire-unreachable=now", "--expire=all") for t in texts)
-    ) or args.starts("delete"):
-        findings.add("delete", "home", "reflog", wide=True)
-
-
-def _gc(args: Args, texts: list[str], findings: Findings) -> None:
-    if any(t in ("--prune=now", "--prune=all") for t in texts):
-        findings.add("delete", "project", "unreachable objects", wide=True)
-
-
-def _update_ref(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.has("-d"):
-        findings.add("delete", "project", " ".join(args.texts))
-
-
 _SHARED = re.compile(
     r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*"
     r"|refs/heads/\*)"
@@ -267,7 +198,7 @@ _SHARED = re.compile(
 """Branches that others build on."""
 
 
-def _push(args: Args, texts: list[str], findings: Findings) -> None:
+def _push(command: Command, args: Args, findings: Findings) -> None:
     remote = args.operands[0] if args.operands else Word("origin")
     # the name of a remote says nothing of its host; it was chosen by whoever set it up
     is_url = is_remote(remote) or "/" in remote.known
@@ -287,7 +218,10 @@ def _push(args: Args, texts: list[str], findings: Findings) -> None:
             findings.add("secret", "other", f"the project to {remote.known}", wide=True)
     refs = args.texts[1:]
     forced = args.has("-f", "--force") or any(ref.startswith("+") for ref in refs)
-    gentle = any(t.startswith("--force-with-lease") or t == "--force-if-includes" for t in texts)
+    gentle = any(
+        word.known.startswith("--force-with-lease") or word.known == "--force-if-includes"
+        for word in command.words[1:]
+    )
     if args.has("--mirror", "--prune"):
         findings.add("delete", "unknown", remote.known, wide=True)
     elif forced:
@@ -303,14 +237,14 @@ def _push(args: Args, texts: list[str], findings: Findings) -> None:
         findings.add("delete", "unknown" if protected else "listed", " ".join(refs), wide=protected)
 
 
-def _remote(args: Args, texts: list[str], findings: Findings) -> None:
+def _remote(command: Command, args: Args, findings: Findings) -> None:
     if args.starts("add") or args.starts("set-url"):
         for word in args.operands[2:3]:
             if is_remote(word):
                 findings.downloads.append((f"remote:{args.texts[1]}", findings.reach(word)))
 
 
-def _clone(args: Args, texts: list[str], findings: Findings) -> None:
+def _clone(command: Command, args: Args, findings: Findings) -> None:
     for word in args.operands[:1]:
         if word.known.startswith("ext::"):
             findings.add("execute", "unknown", word.known)
@@ -340,7 +274,7 @@ def _clone(args: Args, texts: list[str], findings: Findings) -> None:
         findings.add("persistence", "startup", template.known)
 
 
-def _fetch(args: Args, texts: list[str], findings: Findings) -> None:
+def _fetch(command: Command, args: Args, findings: Findings) -> None:
     for word in args.operands[:1]:
         if word.known.startswith("ext::"):
             findings.add("execute", "unknown", word.known)
@@ -355,156 +289,112 @@ def _fetch(args: Args, texts: list[str], findings: Findings) -> None:
             )
 
 
-def _submodule(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.starts("add"):
-        _clone(Args(args.flags, args.values, args.operands[1:]), texts, findings)
-    elif args.starts("deinit") and args.has("-f", "--force"):
-        findings.add("delete", "project", "submodules", wide=args.has("--all"))
+def _submodule(command: Command, args: Args, findings: Findings) -> None:
+    _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
 
 
-def _rm(args: Args, texts: list[str], findings: Findings) -> None:
-    if not args.has("--cached", "-n", "--dry-run"):
-        # what is committed is still in the history
-        for word in args.operands:
-            findings.add("delete", "project", findings.place(word).path, wide=args.has("-r"))
-
-
-def _worktree(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.starts("remove"):
-        for word in args.operands[1:]:
-            findings.add("delete", "project", word.known, wide=args.has("-f", "--force"))
-
-
-def _archive(args: Args, texts: list[str], findings: Findings) -> None:
-    findings.read(Word("."), wide=True)
-    findings.write(*args.all("-o", "--output"))
-
-
-def _apply(args: Args, texts: list[str], findings: Findings) -> None:
-    findings.write(*args.all("--directory"), wide=True)
-
-
-def _mailed(args: Args, texts: list[str], findings: Findings) -> None:
-    findings.sends.append(("unknown", "whom it is mailed to", True))
-
-
-def _credential(args: Args, texts: list[str], findings: Findings) -> None:
-    if args.starts("fill") or args.starts("get"):
-        findings.is_secret = True
-        findings.add("read", "credentials", "git credential fill")
-
-
-_VERBS = {
-    "config": _config,
-    "clean": _clean,
-    "reset": _reset,
-    "checkout": _checkout,
-    "switch": _checkout,
-    "restore": _restore,
-    "branch": _branch,
-    "stash": _stash,
-    "filter-branch": _rewrite,
-    "filter-repo": _rewrite,
-    "reflog": _reflog,
-    "gc": _gc,
-    "prune": _gc,
-    "update-ref": _update_ref,
-    "push": _push,
-    "remote": _remote,
-    "clone": _clone,
-    "fetch": _fetch,
-    "pull": _fetch,
-    "ls-remote": _fetch,
-    "submodule": _submodule,
-    "rm": _rm,
-    "worktree": _worktree,
-    "apply": _apply,
-    "am": _apply,
-    "archive": _archive,
-    "bundle": _archive,
-    "credential": _credential,
-    "send-email": _mailed,
-}
-
-
-_PUBLISHED = tuple(
-    [noun]
-    for noun in (
-        "issue pr mr gist snippet release repo api discussion project label milestone".split()
-    )
+_VERBS = rows(
+    r"""
+config
+    -> call config
+clean
+    -n|--dry-run -> nothing
+    !-f|--force -> nothing
+    -x -d !-e|--exclude=(?s).* !1 -> delete home . wide
+    -> delete project . wide
+reset
+    --hard|--merge -> delete project uncommitted work wide
+checkout switch
+    -b|-B|--orphan|-c -> nothing
+    -f|--force|--discard-changes -> delete project uncommitted work wide
+    words=.|*|:/ -> delete project uncommitted work wide
+    words=-- -> delete project {--}
+restore
+    -S|--staged !-W|--worktree -> nothing
+    -> delete project uncommitted work wide:words=.|*|:/
+branch
+    -D -> delete project {} wide:2
+    -d|--delete -f|--force -> delete project {} wide:2
+stash
+    1~(?i)clear -> delete project stash wide
+    1~(?i)drop -> delete project stash
+filter-branch filter-repo
+    -> delete project history wide
+reflog
+    1~(?i)expire words=--expire=now|--expire-unreachable=now|--expire=all -> delete home reflog wide
+    1~(?i)delete -> delete home reflog wide
+gc prune
+    words=--prune=now|--prune=all -> delete project unreachable objects wide
+update-ref
+    -d -> delete project {}
+push
+    -> call push
+remote
+    -> call remote
+clone
+    -> call clone
+fetch pull ls-remote
+    -> call fetch
+submodule
+    1~(?i)add -> call submodule
+    1~(?i)deinit -f|--force -> delete project submodules wide:--all
+rm
+    !--cached|-n|--dry-run -> delete project@operands wide:-r
+worktree
+    1~(?i)remove 2 -> delete project {2-} wide:-f|--force
+apply am
+    -> writes --directory wide
+archive bundle
+    -> reads . wide ; writes -o|--output
+credential
+    1~(?i)fill|get -> prints-secret ; read credentials git credential fill
+send-email
+    -> send unknown 'whom it is mailed to' account
+""",
+    config=_config,
+    push=_push,
+    remote=_remote,
+    clone=_clone,
+    fetch=_fetch,
+    submodule=_submodule,
 )
-_PUBLISHING = tuple(
-    [verb]
-    for verb in "create new comment note edit update review upload close reopen merge".split()
-)
-_HUB = tuple(
-    "-R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q"
-    " --jq -L -n --notes --notes-file".split()
-)
-
-
-def _hub(command: Command, args: Args, findings: Findings) -> None:
-    """`gh`, `glab`, `hub`: what they publish can be read by others, what they delete is gone for
-    all."""
-    args = args_of(command, _HUB)
-    findings.add("network", "listed", "github.com" if command.name != "glab" else "gitlab.com")
-    if args.texts[:1] in _PUBLISHED and (args.texts[1:2] in _PUBLISHING or args.starts("api")):
-        findings.sends.append(("listed", "a page that others read", True))
-    if (
-        args.starts("gist", "create")
-        or args.starts("snippet", "create")
-        or args.starts("gist", "edit")
-        or args.starts("release", "upload")
-    ):
-        findings.read(*args.operands[2:])
-        findings.sends.append(("other", "a public page", False))
-    elif args.starts("auth", "token") or (
-        args.starts("auth", "status") and args.has("-t", "--show-token")
-    ):
-        findings.is_secret = True
-        findings.add("read", "credentials", "token")
-    elif args.starts("repo", "delete") or args.starts("project", "delete"):
-        findings.add("delete", "unknown", " ".join(args.texts[2:]), wide=True)
-    elif (
-        args.starts("release", "delete")
-        or args.starts("secret", "delete")
-        or args.starts("secret", "remove")
-        or args.starts("repo", "archive")
-    ):
-        findings.add("delete", "unknown", " ".join(args.texts), wide=args.starts("repo", "archive"))
-    elif args.starts("repo", "edit") and any(
-        word.known == "public" for word in args.all("--visibility")
-    ):
-        findings.add("secret", "other", "a repository made public", wide=True)
-    elif args.starts("api"):
-        method = args.first("-X", "--method")
-        if method is not None and method.known.upper() == "DELETE":
-            target = args.texts[1] if len(args.texts) > 1 else ""
-            findings.add(
-                "delete", "unknown", target, wide=bool(re.fullmatch(r"/?repos/[^/]+/[^/]+", target))
-            )
-    elif (
-        args.starts("ssh-key", "add")
-        or args.starts("gpg-key", "add")
-        or args.starts("deploy-key", "add")
-    ):
-        findings.add("persistence", "listed", " ".join(args.texts))
-    elif args.starts("alias", "set") and "!" in " ".join(args.texts[3:]):
-        findings.add("persistence", "startup", " ".join(args.texts))
-    elif args.starts("extension", "install"):
-        findings.add("execute", "listed", " ".join(args.texts[2:]))
+"""`clean -x` throws away what is ignored: settings and data, too. What `rm` takes away and is
+committed is still in the history."""
 
 
 def _copy(command: Command, args: Args, findings: Findings) -> None:
     """`hg clone URL`, `svn checkout URL FOLDER`."""
-    if args.operands and args.texts[0] in ("clone", "checkout", "co", "export", "branch"):
-        _clone(Args(args.flags, args.values, args.operands[1:]), args.texts[1:], findings)
+    _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
 
 
-HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys("hg svn bzr jj fossil".split(), _copy),
-    "git": _git,
-    "gh": _hub,
-    "glab": _hub,
-    "hub": _git,
-}
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+hg svn bzr jj fossil
+    1=clone|checkout|co|export|branch -> call copy
+git hub
+    -> call git
+gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L -n --notes --notes-file
+    + name=gh -> network listed github.com
+    + name=glab -> network listed gitlab.com
+    + 1=issue|pr|mr|gist|snippet|release|repo|discussion|project|label|milestone
+        2=create|new|comment|note|edit|update|review|upload|close|reopen|merge -> send listed 'a page that others read' account
+    + 1=api -> send listed 'a page that others read' account
+    1~(?i)gist 2~(?i)create|edit -> reads 3- ; send other 'a public page'
+    1~(?i)snippet 2~(?i)create -> reads 3- ; send other 'a public page'
+    1~(?i)release 2~(?i)upload -> reads 3- ; send other 'a public page'
+    1~(?i)auth 2~(?i)token -> prints-secret ; read credentials token
+    1~(?i)auth 2~(?i)status -t|--show-token -> prints-secret ; read credentials token
+    1~(?i)repo|project 2~(?i)delete -> delete unknown {3-} wide
+    1~(?i)release|secret 2~(?i)delete -> delete unknown {}
+    1~(?i)secret 2~(?i)remove -> delete unknown {}
+    1~(?i)repo 2~(?i)archive -> delete unknown {} wide
+    1~(?i)repo 2~(?i)edit --visibility=public -> secret other a repository made public wide
+    1~(?i)api -X|--method=(?i)delete -> delete unknown {2} wide:2~/?repos/[^/]+/[^/]+
+    1~(?i)ssh-key|gpg-key|deploy-key 2~(?i)add -> persistence listed {}
+    1~(?i)alias 2~(?i)set 4-~(?s).*!.* -> persistence startup {}
+    1~(?i)extension 2~(?i)install -> execute listed {3-}
+""",
+    copy=_copy,
+    git=_git,
+)
+"""What `gh` publishes can be read by others, and what it deletes is gone for all."""

@@ -11,62 +11,9 @@ from policy.shell.args import Args, args_of
 from policy.shell.commands import Command
 from policy.shell.findings import Findings, Handler
 from policy.shell.guards import is_guard
+from policy.shell.rule_table import rows
 
 # -- users and rights
-
-
-def _users(command: Command, args: Args, findings: Findings) -> None:
-    if args.has(
-        "-S",
-        "--status",
-        "-l",
-        "--list",
-        "--help",
-        "-h",
-        "-V",
-        "--version",
-        "-q",
-        "-D",
-        "--defaults",
-    ) and command.name in (
-        "passwd",
-        "chage",
-        "useradd",
-        "pwck",
-    ):
-        return
-    findings.add("privilege", "system", " ".join(args.texts))
-
-
-_ASKS = tuple(
-    "-l -k -K -v --list --validate --reset-timestamp --remove-timestamp -V --version -h --help"
-    " -L -C".split()
-)
-"""Options with which `sudo` runs nothing."""
-
-
-def _become(command: Command, args: Args, findings: Findings) -> None:
-    """`sudo`, `su` and the like where no command stands behind: a shell of another user."""
-    args = args_of(
-        command, ("-u", "-g", "-p", "-C", "-h", "-r", "-t", "-s", "-c", "-U", "-D", "-R", "-T")
-    )
-    if command.name in ("sudo", "doas", "run0"):
-        if args.has(*_ASKS) and not args.has("-i", "-s"):
-            return
-        if args.has("-e", "--edit"):
-            findings.write(*args.operands)
-            return
-        if args.has("-i", "-s", "--login", "--shell"):
-            findings.add("privilege", "root", command.name)
-    elif command.name == "sudoedit":
-        findings.write(*args.operands)
-    elif command.name == "su":
-        user = next((text for text in args.texts if text != "-"), "root")
-        # another user is not a mightier one, and a command stands in the list by itself
-        if user in ("root", "0", "toor") and not args.has("-c", "--command", "--session-command"):
-            findings.add("privilege", "root", user)
-    elif command.name == "pkexec" and not args.operands:
-        findings.add("privilege", "root", command.name)
 
 
 def _bits(mode: str) -> tuple[bool, bool, bool]:
@@ -155,145 +102,11 @@ def _chown(command: Command, args: Args, findings: Findings) -> None:
                 findings.add("write", "home", place.path, wide=True)
 
 
-def _setcap(command: Command, args: Args, findings: Findings) -> None:
-    if not args.has("-r", "-v"):
-        findings.add("privilege", "system", " ".join(args.texts))
-
-
-def _setfacl(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-m", "-x", "-M", "-X", "--modify", "--remove", "--set"))
-    for word in args.operands:
-        place = findings.place(word)
-        if args.all("-m", "--modify", "--set") and place.scope in (
-            "system",
-            "root",
-            "startup",
-            "credentials",
-            "device",
-        ):
-            findings.add("privilege", place.scope, place.path, wide=args.has("-R", "--recursive"))
-
-
-def _namespaces(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-t", "--target", "-S", "-G", "-r", "-w", "--root", "--map-user"))
-    target = args.first("-t", "--target")
-    if target is not None and target.known in ("1", ""):
-        findings.add("privilege", "root", "namespaces of process 1")
-
-
-def _attack(command: Command, args: Args, findings: Findings) -> None:
-    """Programs that are made to break in."""
-    if args.has("--help", "-h", "--version", "-V") and not args.operands:
-        return
-    findings.add("privilege", "unknown", " ".join(args.texts))
-
-
 # -- disks
 
 
-_DISK_VALUED = tuple("-t -L -n -b -c -o -U -E -m -i -N -T -O --label --type --offset".split())
-"""Options of programs for disks that take a value."""
-
-
-def _disk(command: Command, args: Args, findings: Findings) -> None:
+def _erase(command: Command, args: Args, findings: Findings) -> None:
     """Programs that make file systems and partitions: what was there is gone."""
-    name = command.name
-    args = args_of(command, _DISK_VALUED)
-    texts = [word.known for word in command.words[1:]]
-    if name in ("fdisk", "parted", "sgdisk", "gdisk", "sfdisk", "cfdisk", "cgdisk", "partx") and (
-        any(
-            t
-            in (
-                "-l",
-                "--list",
-                "print",
-                "-p",
-                "--print",
-                "-d",
-                "--dump",
-                "-b",
-                "--backup",
-                "-v",
-                "--verify",
-                "-s",
-                "-J",
-                "--json",
-                "-i",
-            )
-            or t.startswith("--backup")
-            for t in texts
-        )
-        and not any(
-            t in ("mklabel", "rm", "mkpart", "-o", "-Z", "--zap-all", "--clear", "-z", "resizepart")
-            for t in texts
-        )
-    ):
-        return
-    interactive = ("fdisk", "cfdisk", "cgdisk", "gdisk", "parted")
-    if (
-        name in interactive
-        and len(args.operands) <= 1
-        and command.stdin.kind == "none"
-        and not any(t in ("-z", "--zero", "-w", "-W") for t in texts)
-    ):
-        # it asks, and nobody answers
-        return
-    if any(re.match(r"--(?:list|print|info|verify|show|get)[\w-]*", t) for t in texts):
-        return
-    if (
-        name == "wipefs"
-        and not args.has("-a", "--all", "-o", "--offset")
-        and not args.all("-o", "--offset")
-    ):
-        return
-    if name == "hdparm" and not any(
-        t.startswith(
-            (
-                "--security-erase",
-                "--trim-sector",
-                "--write-sector",
-                "--make-bad",
-                "--security-set",
-                "--fwdownload",
-                "--yes-i-know",
-            )
-        )
-        for t in texts
-    ):
-        return
-    if name == "badblocks" and not args.has("-w"):
-        return
-    if name == "cryptsetup" and not any(
-        t
-        in (
-            "luksFormat",
-            "erase",
-            "luksErase",
-            "luksKillSlot",
-            "luksRemoveKey",
-            "reencrypt",
-            "luksformat",
-        )
-        for t in texts
-    ):
-        return
-    if name == "nvme" and not any(
-        t in ("format", "sanitize", "delete-ns", "write-zeroes", "dsm", "create-ns") for t in texts
-    ):
-        return
-    if name == "mdadm" and not any(
-        t in ("--zero-superblock", "--create", "-C", "--stop", "-S", "--fail", "-f") for t in texts
-    ):
-        return
-    if name == "diskutil" and not any(
-        re.match(r"(?i)erase|zero|secureerase|partitiondisk|randomdisk|reformat|apfs", t)
-        for t in texts[:1]
-    ):
-        return
-    _erase(args, findings)
-
-
-def _erase(args: Args, findings: Findings) -> None:
     places = [
         findings.place(word)
         for word in args.operands
@@ -306,41 +119,6 @@ def _erase(args: Args, findings: Findings) -> None:
         findings.add("delete", place.scope, place.path, wide=True)
     if not places:
         findings.add("delete", "device", " ".join(args.texts), wide=True)
-
-
-def _volumes(command: Command, args: Args, findings: Findings) -> None:
-    texts = args.texts
-    gone = {
-        "zfs": ("destroy", "rollback"),
-        "zpool": ("destroy", "labelclear", "remove"),
-        "btrfs": ("delete",),
-        "dmsetup": ("remove", "remove_all", "wipe_table"),
-        "lvm": ("lvremove", "vgremove", "pvremove"),
-        "stratis": ("destroy",),
-        "ceph": ("purge", "rm", "delete", "destroy"),
-        "rbd": ("rm", "remove", "purge"),
-        "gluster": ("delete",),
-    }
-    is_gone = command.name in ("lvremove", "vgremove", "pvremove", "thin_delete") or any(
-        t in gone.get(command.name, ()) for t in texts[:3]
-    )
-    if is_gone and not args.has("-n", "--dry-run", "-t", "--test"):
-        findings.add("delete", "device", " ".join(texts), wide=True)
-
-
-# -- services, processes and power
-
-
-def _power(command: Command, args: Args, findings: Findings) -> None:
-    if command.name in ("shutdown", "reboot", "halt", "poweroff") and args.has(
-        "-c", "-k", "--help", "-w", "--wtmp-only", "--show"
-    ):
-        return
-    if command.name in ("init", "telinit") and not any(
-        t in ("0", "1", "6", "s", "S", "u") for t in args.texts
-    ):
-        return
-    findings.add("process", "system", " ".join(args.texts), wide=True)
 
 
 _POWER_VERBS = (
@@ -484,86 +262,6 @@ def _pkill(command: Command, args: Args, findings: Findings) -> None:
         findings.add("process", "system", " ".join(users), wide=True)
 
 
-# -- what runs by itself later
-
-
-def _crontab(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-u", "-c"))
-    if args.has("-r") or args.has("-d"):
-        findings.add("delete", "startup", "crontab", wide=True)
-    elif args.has("-e"):
-        if any(name in ("EDITOR", "VISUAL") for name, _ in command.assignments):
-            findings.add("persistence", "startup", "crontab -e")
-    elif not args.has("-l") and (args.operands or command.stdin.kind != "none"):
-        findings.add("persistence", "startup", " ".join(args.texts) or "crontab")
-        findings.read(*(word for word in args.operands if word.known != "-"))
-
-
-def _at(command: Command, args: Args, findings: Findings) -> None:
-    if args.has("-l", "-r", "-d", "-c", "-V") or command.name in ("atq", "atrm"):
-        return
-    args = args_of(command, ("-f", "-q", "-t"))
-    if args.all("-f") or command.stdin.kind != "none":
-        findings.add("persistence", "startup", " ".join(args.texts))
-
-
-def _run_later(command: Command, args: Args, findings: Findings) -> None:
-    texts = [word.known for word in command.words[1:]]
-    if any(
-        t.startswith(("--on-", "--timer-", "--path-property", "--socket-property")) for t in texts
-    ):
-        findings.add("persistence", "startup", " ".join(texts))
-
-
-def _always(kind: str, scope: str, *, unless: tuple[str, ...] = (), wide: bool = False) -> Handler:
-    """Make a handler of commands that are one thing, whatever their operands, unless one of these
-    options or verbs is given."""
-
-    def handle(command: Command, args: Args, findings: Findings) -> None:
-        texts = [word.known for word in command.words[1:]]
-        if not any(text in unless for text in texts) and not ("" in unless and not texts):
-            findings.add(kind, scope, " ".join(texts), wide=wide)  # type: ignore[arg-type]
-
-    return handle
-
-
-def _module(command: Command, args: Args, findings: Findings) -> None:
-    """A module is code in the kernel."""
-    if args.operands and not args.has(
-        "-r", "--remove", "-n", "--dry-run", "--show-depends", "-c", "--showconfig", "-D", "-l"
-    ):
-        local = command.name == "insmod" or any("/" in t or t.endswith(".ko") for t in args.texts)
-        if local:
-            findings.add("privilege", "system", " ".join(args.texts))
-
-
-def _mount(command: Command, args: Args, findings: Findings) -> None:
-    """A folder that is bound over a process or a setting hides it."""
-    args = args_of(command, ("-t", "-o", "-L", "-U", "--types", "--options", "-O"))
-    binds = args.has("-B", "--bind", "-R", "--rbind", "-M", "--move") or any(
-        "bind" in word.known for word in args.all("-o", "--options")
-    )
-    if binds and args.operands:
-        place = findings.place(args.operands[-1])
-        if re.match(r"/(?:proc|etc|sys|usr|bin|sbin|lib)(?:/|$)", place.path):
-            findings.add("defence", place.scope, place.path)
-    elif len(args.operands) > 1 and re.match(
-        r"/(?:etc|usr|bin|sbin|lib)(?:/|$)", findings.place(args.operands[-1]).path
-    ):
-        findings.add("defence", "system", findings.place(args.operands[-1]).path)
-
-
-def _umount(command: Command, args: Args, findings: Findings) -> None:
-    """What runs from the folders of the system stops without them."""
-    args = args_of(command, ("-t", "-O", "-N", "--types", "--test-opts"))
-    paths = [findings.place(word).path for word in args.operands]
-    if args.has("-a", "--all") or any(
-        re.fullmatch(r"/(?:home|usr|var|etc|boot|proc|sys|dev|opt|tmp|run)?/?", path)
-        for path in paths
-    ):
-        findings.add("process", "system", " ".join(args.texts), wide=True)
-
-
 _ALL_PRINTED = re.compile(r"\{\s*print\s+\$\d+\s*\}|-\S*|\d+p?|[\w$]{1,6}")
 
 
@@ -588,84 +286,149 @@ def killed(chain: Sequence[Command], findings: Findings) -> None:
             findings.add("process", "system", "all processes", wide=True)
 
 
-HANDLERS: dict[str, Handler] = {
-    "mount": _mount,
-    "umount": _umount,
-    "swapoff": _always("process", "system", unless=("--help", "-h", "-V", "--version"), wide=True),
-    **dict.fromkeys(
-        "useradd adduser usermod userdel deluser groupadd groupmod groupdel addgroup delgroup"
-        " gpasswd passwd chpasswd chgpasswd newusers chage vipw vigr visudo pwconv pwunconv chsh"
-        " chfn dscl dseditgroup sysadminctl newusers lusermod luseradd lpasswd smbpasswd pw"
-        " authconfig authselect".split(),
-        _users,
-    ),
-    **dict.fromkeys("sudo doas su pkexec run0 sudoedit machinectl".split(), _become),
-    "chmod": _chmod,
-    "gchmod": _chmod,
-    "chown": _chown,
-    "chgrp": _chown,
-    "setcap": _setcap,
-    "setfacl": _setfacl,
-    "nsenter": _namespaces,
-    **dict.fromkeys(
-        "hydra medusa ncrack john hashcat mimipenguin linpeas lazagne msfconsole msfvenom sqlmap"
-        " responder crackmapexec netexec nxc patator crowbar kerbrute bettercap ettercap arpspoof"
-        " dnsspoof aircrack-ng aireplay-ng wifite reaver beef-xss weevely evil-winrm unshadow pspy"
-        " pspy64 nikto xsser slowhttptest hping3 t50 mdk4 traitor deepce pwncat pwncat-cs sliver"
-        " chntpw fcrackzip pdfcrack".split(),
-        _attack,
-    ),
-    **dict.fromkeys(
-        "mkfs mke2fs mkswap mkdosfs mkntfs mkexfatfs newfs wipefs fdisk parted sgdisk gdisk sfdisk"
-        " cfdisk cgdisk hdparm blkdiscard badblocks cryptsetup nvme mdadm diskutil sg_format"
-        " sg_sanitize format.com".split(),
-        _disk,
-    ),
-    **dict.fromkeys(
-        (
-            "mkfs." + kind
-            for kind in "ext2 ext3 ext4 xfs btrfs vfat fat exfat ntfs f2fs minix jfs reiserfs cramfs msdos bfs nilfs2 erofs".split()
-        ),
-        _disk,
-    ),
-    **dict.fromkeys(
-        "zfs zpool btrfs dmsetup lvm lvremove vgremove pvremove stratis ceph rbd gluster".split(),
-        _volumes,
-    ),
-    **dict.fromkeys("shutdown reboot halt poweroff init telinit".split(), _power),
-    "systemctl": _systemctl,
-    "service": _systemctl,
-    "rc-service": _systemctl,
-    "invoke-rc.d": _systemctl,
-    "sv": _systemctl,
-    "launchctl": _systemctl,
-    "initctl": _systemctl,
-    "rc-update": _systemctl,
-    "kill": _kill,
-    "pkill": _pkill,
-    "killall": _pkill,
-    "killall5": _pkill,
-    "skill": _pkill,
-    "slay": _pkill,
-    "xkill": _pkill,
-    "crontab": _crontab,
-    "at": _at,
-    "batch": _at,
-    "atq": _at,
-    "atrm": _at,
-    "systemd-run": _run_later,
-    "update-rc.d": _always("persistence", "startup", unless=("remove", "disable", "enable", "-h")),
-    "chkconfig": _always("persistence", "startup", unless=("--list", "on", "off", "--del", "")),
-    "insmod": _module,
-    "modprobe": _module,
-    "kmod": _module,
-    "kextload": _module,
-    "schtasks": _always("persistence", "startup", unless=("/query", "/end")),
-    "capsh": _always("privilege", "root", unless=("--print", "--help")),
-    "aa-exec": _always("defence", "system", unless=("--help",)),
-    "grub-install": _always("write", "startup", unless=("--version", "--help")),
-    "efibootmgr": _always("write", "startup", unless=("-v", "", "--verbose")),
-    "visudo": _users,
-    "gcore": _always("read", "credentials", unless=("--help",)),
-    "procdump": _always("read", "credentials", unless=("--help",)),
-}
+def _su(command: Command, args: Args, findings: Findings) -> None:
+    user = next((text for text in args.texts if text != "-"), "root")
+    # another user is not a mightier one, and a command stands in the list by itself
+    if user in ("root", "0", "toor"):
+        findings.add("privilege", "root", user)
+
+
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+BECOMES := -u -g -p -C -h -r -t -s -c -U -D -R -T
+
+passwd chage useradd
+    -S|--status|-l|--list|--help|-h|-V|--version|-q|-D|--defaults -> nothing
+    -> privilege system {}
+adduser usermod userdel deluser groupadd groupmod groupdel addgroup delgroup gpasswd chpasswd chgpasswd newusers vipw vigr visudo
+        pwconv pwunconv chsh chfn dscl dseditgroup sysadminctl lusermod luseradd lpasswd smbpasswd pw authconfig authselect
+    -> privilege system {}
+sudo doas run0 : <BECOMES>
+    -l|-k|-K|-v|--list|--validate|--reset-timestamp|--remove-timestamp|-V|--version|-h|--help|-L|-C !-i|-s -> nothing
+    -e|--edit -> writes operands
+    -i|-s|--login|--shell -> privilege root {name}
+sudoedit : <BECOMES>
+    -> writes operands
+pkexec : <BECOMES>
+    !1 -> privilege root {name}
+su : <BECOMES>
+    !-c|--command|--session-command -> call su
+machinectl
+    -> nothing
+chmod gchmod
+    -> call chmod
+chown chgrp
+    -> call chown
+setcap
+    !-r|-v -> privilege system {}
+setfacl : -m -x -M -X --modify --remove --set
+    -m|--modify|--set=(?s).* -> privilege @operands=system|root|startup|credentials|device wide:-R|--recursive
+nsenter : -t --target -S -G -r -w --root --map-user
+    -t|--target=1? -> privilege root namespaces of process 1
+hydra medusa ncrack john hashcat mimipenguin linpeas lazagne msfconsole msfvenom sqlmap responder crackmapexec netexec nxc patator
+        crowbar kerbrute bettercap ettercap arpspoof dnsspoof aircrack-ng aireplay-ng wifite reaver beef-xss weevely evil-winrm unshadow
+        pspy pspy64 nikto xsser slowhttptest hping3 t50 mdk4 traitor deepce pwncat pwncat-cs sliver chntpw fcrackzip pdfcrack
+    --help|-h|--version|-V !1 -> nothing
+    -> privilege unknown {}
+capsh
+    words=--print|--help -> nothing
+    -> privilege root {line}
+gcore procdump
+    words=--help -> nothing
+    -> read credentials {line}
+
+mkfs mke2fs mkswap mkdosfs mkntfs mkexfatfs newfs wipefs fdisk parted sgdisk gdisk sfdisk cfdisk cgdisk hdparm blkdiscard badblocks
+        cryptsetup nvme mdadm diskutil sg_format sg_sanitize format.com mkfs.ext2 mkfs.ext3 mkfs.ext4 mkfs.xfs mkfs.btrfs mkfs.vfat
+        mkfs.fat mkfs.exfat mkfs.ntfs mkfs.f2fs mkfs.minix mkfs.jfs mkfs.reiserfs mkfs.cramfs mkfs.msdos mkfs.bfs mkfs.nilfs2
+        mkfs.erofs : -t -L -n -b -c -o -U -E -m -i -N -T -O --label --type --offset
+    name=fdisk|parted|sgdisk|gdisk|sfdisk|cfdisk|cgdisk
+        words~(?s)-l|--list|print|-p|--print|-d|--dump|-b|--backup.*|-v|--verify|-s|-J|--json|-i
+        !words=mklabel|rm|mkpart|-o|-Z|--zap-all|--clear|-z|resizepart -> nothing
+    name=fdisk|cfdisk|cgdisk|gdisk|parted !2 !stdin !words=-z|--zero|-w|-W -> nothing
+    words~(?s)--(?:list|print|info|verify|show|get).* -> nothing
+    name=wipefs !-a|--all|-o|--offset -> nothing
+    name=hdparm !words~(?s)--(?:security-erase|trim-sector|write-sector|make-bad|security-set|fwdownload|yes-i-know).* -> nothing
+    name=badblocks !-w -> nothing
+    name=cryptsetup !words=luksFormat|erase|luksErase|luksKillSlot|luksRemoveKey|reencrypt|luksformat -> nothing
+    name=nvme !words=format|sanitize|delete-ns|write-zeroes|dsm|create-ns -> nothing
+    name=mdadm !words=--zero-superblock|--create|-C|--stop|-S|--fail|-f -> nothing
+    name=diskutil !w1~(?is)(?:erase|zero|secureerase|partitiondisk|randomdisk|reformat|apfs).* -> nothing
+    -> call erase
+zfs zpool btrfs dmsetup lvm lvremove vgremove pvremove stratis ceph rbd gluster
+    -n|--dry-run|-t|--test -> nothing
+    name=zfs 1-3=destroy|rollback -> delete device {} wide
+    name=zpool 1-3=destroy|labelclear|remove -> delete device {} wide
+    name=btrfs|gluster 1-3=delete -> delete device {} wide
+    name=dmsetup 1-3=remove|remove_all|wipe_table -> delete device {} wide
+    name=lvm 1-3=lvremove|vgremove|pvremove -> delete device {} wide
+    name=stratis 1-3=destroy -> delete device {} wide
+    name=ceph 1-3=purge|rm|delete|destroy -> delete device {} wide
+    name=rbd 1-3=rm|remove|purge -> delete device {} wide
+    name=lvremove|vgremove|pvremove -> delete device {} wide
+swapoff
+    words=--help|-h|-V|--version -> nothing
+    -> process system {line} wide
+mount : -t -o -L -U --types --options -O
+    -B|--bind|-R|--rbind|-M|--move 1 -> defence @last~(?s)/(?:proc|etc|sys|usr|bin|sbin|lib)(?:/.*)?
+    -o|--options=(?s).*bind.* 1 -> defence @last~(?s)/(?:proc|etc|sys|usr|bin|sbin|lib)(?:/.*)?
+    2 -> defence system@last~(?s)/(?:etc|usr|bin|sbin|lib)(?:/.*)?
+umount : -t -O -N --types --test-opts
+    -a|--all -> process system {} wide
+    @operands~/(?:home|usr|var|etc|boot|proc|sys|dev|opt|tmp|run)?/? -> process system {} wide
+
+shutdown reboot halt poweroff
+    -c|-k|--help|-w|--wtmp-only|--show -> nothing
+    -> process system {} wide
+init telinit
+    1-=0|1|6|s|S|u -> process system {} wide
+systemctl service rc-service invoke-rc.d sv launchctl initctl rc-update
+    -> call systemctl
+kill
+    -> call kill
+pkill killall killall5 skill slay xkill
+    -> call pkill
+
+crontab : -u -c
+    -r|-d -> delete startup crontab wide
+    -e sets=EDITOR|VISUAL -> persistence startup crontab -e
+    -e|-l -> nothing
+    1-~(?s).+ -> persistence startup {} ; reads files
+    1 -> persistence startup crontab ; reads files
+    stdin -> persistence startup crontab
+at batch : -f -q -t
+    words~-[a-zA-Z]*[lrdcV].* -> nothing
+    -f=(?s).* -> persistence startup {}
+    stdin -> persistence startup {}
+atq atrm
+    -> nothing
+systemd-run
+    words~(?s)--(?:on-|timer-|path-property|socket-property).* -> persistence startup {line}
+update-rc.d
+    words=remove|disable|enable|-h -> nothing
+    -> persistence startup {line}
+chkconfig
+    w1 !words=--list|on|off|--del| -> persistence startup {line}
+schtasks
+    words=/query|/end -> nothing
+    -> persistence startup {line}
+insmod modprobe kmod kextload
+    -r|--remove|-n|--dry-run|--show-depends|-c|--showconfig|-D|-l -> nothing
+    name=insmod 1 -> privilege system {}
+    1-~(?s).*/.*|.*\.ko -> privilege system {}
+aa-exec
+    words=--help -> nothing
+    -> defence system {line}
+grub-install
+    words=--version|--help -> nothing
+    -> write startup {line}
+efibootmgr
+    w1 !words=-v|--verbose| -> write startup {line}
+""",
+    su=_su,
+    chmod=_chmod,
+    chown=_chown,
+    erase=_erase,
+    systemctl=_systemctl,
+    kill=_kill,
+    pkill=_pkill,
+)
