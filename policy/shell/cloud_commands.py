@@ -7,6 +7,7 @@ from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
 from policy.shell.file_commands import is_remote
 from policy.shell.findings import Findings, Handler
+from policy.shell.rule_table import rows
 
 _DOCKER = tuple(
     """-v --volume --mount --name -e --env --env-file -p --publish -w --workdir -u --user --network --net --entrypoint -f --file --filter
@@ -150,136 +151,73 @@ _HERE = re.compile(
 """Contexts of clusters on this machine, which are made and thrown away with a command."""
 
 
-_BROAD = re.compile(
-    r"ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?|"
-    r"customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc|secrets?|clusters?|ingress\w*|svc|"
-    r"services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*"
+def _manifests(command: Command, args: Args, findings: Findings) -> None:
+    for word in args.all("-f", "--filename", "-k"):
+        if "://" in word.known:
+            findings.add("execute", findings.scope_of_host(word), word.known)
+        elif word.known != "-":
+            findings.read(word)
+
+
+_GONES = (
+    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion"
+    r"|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)"
 )
-"""Kinds of things in a cluster of which even one is much."""
-_GUARDS = re.compile(
-    r"networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*|"
-    r"validatingadmission\w*|podsecurity\w*|events?"
-)
-"""Kinds of things that keep others from doing harm, or tell of it."""
-
-
-def _kubectl(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(
-        command,
-        (
-            "-n",
-            "--namespace",
-            "-f",
-            "--filename",
-            "-l",
-            "--selector",
-            "-o",
-            "--output",
-            "--context",
-            "--kubeconfig",
-            "-c",
-            "--container",
-            "--cluster",
-            "-k",
-            "--image",
-            "--overrides",
-            "--field-selector",
-            "--grace-period",
-            "--timeout",
-            "-p",
-            "--patch",
-            "--type",
-            "--replicas",
-            "--as",
-            "--token",
-            "-s",
-            "--server",
-            "--tail",
-            "--since",
-            "--from-literal",
-            "--clusterrole",
-            "--user",
-            "--serviceaccount",
-            "--cascade",
-            "--user",
-        ),
-    )
-    texts = args.texts
-    verb = texts[0] if texts else ""
-    joined = " ".join(texts)
-    if args.all("--dry-run") or args.has("--dry-run"):
-        return
-    kinds = texts[1].lower().split("/")[0].split(",") if len(texts) > 1 else []
-    if verb == "delete":
-        broad = args.has("--all", "-A", "--all-namespaces") or any(map(_BROAD.fullmatch, kinds))
-        guard = any(map(_GUARDS.fullmatch, kinds))
-        is_here = any(_HERE.match(word.known) for word in args.all("--context"))
-        wide = not is_here and (broad or bool(args.all("-l", "--selector")))
-        findings.add("defence" if guard else "delete", "unknown", joined, wide=wide)
-    elif verb == "drain" or (
-        verb == "scale" and any(word.known == "0" for word in args.all("--replicas"))
-    ):
-        findings.add("process", "system", joined, wide=True)
-    elif (
-        (
-            verb == "get"
-            and any(re.fullmatch(r"secrets?", kind) for kind in kinds)
-            and (
-                args.all("-o", "--output")
-                and not any(word.known in ("name", "wide") for word in args.all("-o", "--output"))
-            )
-        )
-        or (verb == "config" and args.starts("config", "view") and args.has("--raw", "--flatten"))
-        or (verb == "create" and len(texts) > 1 and texts[1] == "token")
-    ):
-        findings.is_secret = True
-        findings.add("read", "credentials", joined)
-    elif verb == "create" and any("clusterrolebinding" in kind for kind in kinds):
-        findings.add("privilege", "unknown", joined)
-    elif (
-        verb in ("run", "debug")
-        and any(
-            "privileged" in word.known or "hostPID" in word.known or "hostPath" in word.known
-            for word in args.all("--overrides", "--profile")
-        )
-    ) or (verb == "debug" and len(texts) > 1 and texts[1].startswith("node/")):
-        findings.add("privilege", "root", joined)
-    elif verb in ("apply", "create", "replace"):
-        for word in args.all("-f", "--filename", "-k"):
-            if "://" in word.known:
-                findings.add("execute", findings.scope_of_host(word), word.known)
-            elif word.known != "-":
-                findings.read(word)
-
-
-_GONE = re.compile(
-    r"^(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion|"
-    r"disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?$|"
-    r".*[-:](?:delete|destroy|purge)$"
-)
+_GONE = re.compile(_GONES)
 _SMALL = re.compile(
     r"tags?|labels?|alias(?:es)?|message|delete-object|item|record|dashboard|alarms?|log-stream|cached?|session|version|"
     r"draft|comment|env|config|unset|remove-tags"
 )
-_GRANTS = re.compile(
-    r"(?:attach|put|create|add|update|set)-(?:user|role|group|iam|org|bucket|resource|key|login|access)?-?(?:policy\w*|access-key|"
-    r"login-profile|role|user-to-group|policy-binding|acl|key-policy|assume-role-policy|grant|public-access-block)|"
-    r"add-iam-policy-binding|set-iam-policy|create-service-specific-credential|create-user|create-access-key|create-login-profile|"
-    r"add-user-to-group|create-grant|add-permission|update-assume-role-policy"
-)
-_UNGUARDS = re.compile(
-    r"stop-logging|delete-trail|delete-detector|disable-security-hub|delete-flow-logs|stop-configuration-recorder|"
-    r"delete-configuration-recorder|disable-\w*guardduty\w*|delete-log-group|"
-    r"delete-web-acl|deactivate-mfa-device|delete-public-access-block|disable-alarm-actions|delete-bucket-policy|put-bucket-logging|"
-    r"update-trail|delete-retention-policy|delete-alarms|"
-    r"disassociate-\w*|delete-event-data-store|disable-macie|delete-members"
-)
-_SECRETS = re.compile(
-    r"get-secret-value|batch-get-secret-value|get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials|"
-    r"print-access-token|print-identity-token|"
-    r"get-access-token|get-authorization-token|get-login-password|get-password-data|get-credentials|list-keys|show-connection-string|"
-    r"generate-sas|get-credential-report|access-secret-version"
-)
+
+
+def _gone(command: Command, args: Args, findings: Findings) -> None:
+    """What is deleted: much, unless the words before the verb name something small."""
+    verbs = args.texts[:5]
+    first = next(i for i, verb in enumerate(verbs) if _GONE.fullmatch(verb))
+    nouns = verbs[first] if "-" in verbs[first] else " ".join(verbs[: first + 1])
+    joined = " ".join(word.known for word in command.words[1:])
+    findings.add("delete", "unknown", joined, wide=not _SMALL.search(nouns))
+
+
+_CLOUD = rows(
+    r"""
+GRANTED := (?:policy\w*|access-key|login-profile|role|user-to-group|policy-binding|acl|key-policy|assume-role-policy|grant|public-access-block)
+
+cloud
+    + 1=configure 2=get line~secret|token -> prints-secret ; read credentials {line}
+    1-5~stop-logging|delete-trail|delete-detector|disable-security-hub|delete-flow-logs|stop-configuration-recorder|update-trail
+        -> defence unknown {line}
+    1-5~delete-configuration-recorder|disable-\w*guardduty\w*|delete-log-group|delete-web-acl|deactivate-mfa-device|disable-macie
+        -> defence unknown {line}
+    1-5~delete-public-access-block|disable-alarm-actions|delete-bucket-policy|put-bucket-logging|delete-retention-policy|delete-alarms
+        -> defence unknown {line}
+    1-5~disassociate-\w*|delete-event-data-store|delete-members -> defence unknown {line}
+    1=logging 2-5=delete -> defence unknown {line}
+    line~'--no-(?:enable-logging|block-public)|--public-network-access enabled' -> defence unknown {line}
+    1-5~get-secret-value|batch-get-secret-value|get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials
+        -> prints-secret ; read credentials {line}
+    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password|get-password-data
+        -> prints-secret ; read credentials {line}
+    1-5~get-credentials|list-keys|show-connection-string|generate-sas|get-credential-report|access-secret-version
+        -> prints-secret ; read credentials {line}
+    1=secrets 2-5=access -> prints-secret ; read credentials {line}
+    words=--with-decryption -> prints-secret ; read credentials {line}
+    1=keyvault 2=secret 3-5=show -> prints-secret ; read credentials {line}
+    1-5~(?:attach|put|create|add|update|set)-(?:user|role|group|iam|org|bucket|resource|key|login|access)?-?<GRANTED>
+        -> privilege unknown {line}
+    1-5~add-iam-policy-binding|set-iam-policy|create-service-specific-credential|create-user|create-access-key|create-login-profile
+        -> privilege unknown {line}
+    1-5~add-user-to-group|create-grant|add-permission|update-assume-role-policy -> privilege unknown {line}
+    1=role 2=assignment 3=create -> privilege unknown {line}
+    1=ad 2=sp 3=create-for-rbac -> privilege unknown {line}
+    1=iam 2=service-accounts 3-5=create -> privilege unknown {line}
+    1-5~<GONE> -> call gone
+    1-5=stop-instances|reboot-instances|deallocate -> process unknown {line}
+    line~'authorize-security-group-ingress|firewall-rules create|nsg rule create' line~0\.0\.0\.0/0|::/0|\* -> defence unknown {line}
+""".replace("<GONE>", _GONES),
+    gone=_gone,
+)["cloud"]
+"""What the verbs of clouds' commands do there."""
 
 
 _CLOUD_VALUED = tuple(
@@ -298,15 +236,14 @@ _KEEPS = re.compile(
 
 def _cloud(command: Command, args: Args, findings: Findings) -> None:
     """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
-    texts = [word.known for word in args_of(command, _CLOUD_VALUED).operands]
+    args = args_of(command, _CLOUD_VALUED)
+    texts = args.texts
     flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
     joined = " ".join(word.known for word in command.words[1:])
     if any(
         flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags
     ) or texts[-1:] == ["help"]:
         return
-    # the last words are names of things, the first ones nouns and verbs
-    verbs = texts[:5]
     findings.add("network", "listed", " ".join(texts[:2]))
     if not any(
         _KEEPS.fullmatch(part)
@@ -325,53 +262,7 @@ def _cloud(command: Command, args: Args, findings: Findings) -> None:
     ):
         _buckets(command, texts, flags, findings)
         return
-    if texts[:2] == ["configure", "get"] and re.search("secret|token", joined):
-        findings.is_secret = True
-        findings.add("read", "credentials", joined)
-    if (
-        any(_UNGUARDS.fullmatch(verb) for verb in verbs)
-        or (texts[:1] == ["logging"] and "delete" in verbs)
-        or re.search(
-            r"--no-(?:enable-logging|block-public)|--public-network-access enabled",
-            joined,
-        )
-    ):
-        findings.add("defence", "unknown", joined)
-    elif (
-        any(_SECRETS.fullmatch(verb) for verb in verbs)
-        or (texts[:1] == ["secrets"] and "access" in verbs)
-        or "--with-decryption" in flags
-        or (texts[:2] == ["keyvault", "secret"] and "show" in verbs)
-    ):
-        findings.is_secret = True
-        findings.add("read", "credentials", joined)
-    elif (
-        any(_GRANTS.fullmatch(verb) for verb in verbs)
-        or texts[:3] in (["role", "assignment", "create"], ["ad", "sp", "create-for-rbac"])
-        or (texts[:2] == ["iam", "service-accounts"] and "create" in verbs)
-    ):
-        findings.add("privilege", "unknown", joined)
-    else:
-        _changed(texts, joined, findings)
-
-
-def _changed(texts: list[str], joined: str, findings: Findings) -> None:
-    """What is deleted, stopped or opened to everybody."""
-    verbs = texts[:5]
-    gone = [i for i, verb in enumerate(verbs) if _GONE.fullmatch(verb)]
-    if gone:
-        verb = verbs[gone[0]]
-        nouns = " ".join(texts[: gone[0] + 1])
-        findings.add(
-            "delete", "unknown", joined, wide=not _SMALL.search(nouns if "-" not in verb else verb)
-        )
-    elif any(verb in ("stop-instances", "reboot-instances", "deallocate") for verb in verbs):
-        findings.add("process", "unknown", joined)
-    elif any(
-        word in joined
-        for word in ("authorize-security-group-ingress", "firewall-rules create", "nsg rule create")
-    ) and re.search(r"0\.0\.0\.0/0|::/0|\*", joined):
-        findings.add("defence", "unknown", joined)
+    _CLOUD(command, args, findings)
 
 
 def _buckets(command: Command, texts: list[str], flags: list[str], findings: Findings) -> None:
@@ -536,65 +427,62 @@ def service(command: Command, findings: Findings) -> None:
     findings.add("delete", "unknown", " ".join(texts), wide=weighty)
 
 
-def _vault(command: Command, args: Args, findings: Findings) -> None:
-    """Keepers of secrets: what they print is one."""
-    texts = args.texts
-    joined = " ".join(texts)
-    if command.name == "vault":
-        if (
-            texts[:2] in (["kv", "get"], ["token", "create"])
-            or texts[:1] in (["read"], ["unwrap"])
-            or texts[:2] == ["print", "token"]
-        ):
-            findings.is_secret = True
-        elif texts[:2] in (
-            ["kv", "destroy"],
-            ["kv", "delete"],
-            ["secrets", "disable"],
-            ["auth", "disable"],
-            ["kv", "metadata"],
-        ) or texts[:1] == ["delete"]:
-            findings.add("delete", "unknown", joined, wide=texts[0] != "delete")
-        elif texts[:2] == ["audit", "disable"]:
-            findings.add("defence", "unknown", joined)
-        return
+def _service(command: Command, args: Args, findings: Findings) -> None:
     service(command, findings)
-    findings.is_secret = True
-    if command.name == "security" and re.search(
-        r"dump-keychain|find-(?:generic|internet)-password|export\b", joined
-    ):
-        findings.add("read", "credentials", joined)
-    elif command.name == "security" and re.search(
-        r"delete-|add-trusted-cert|authorizationdb", joined
-    ):
-        findings.add("defence", "system", joined)
 
 
-HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(
-        "docker podman nerdctl docker-compose podman-compose ctr buildah".split(), _docker
-    ),
-    "kubectl": _kubectl,
-    "oc": _kubectl,
-    "k": _kubectl,
-    "k3s": _kubectl,
-    "kubecolor": _kubectl,
-    **dict.fromkeys(
-        "aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci aliyun"
-        " tccli scw openstack heroku flyctl fly vercel netlify railway render wrangler supabase"
-        " firebase eb eksctl sam serverless sls stripe neonctl planetscale pscale b2 exo civo"
-        " vultr-cli cf bx".split(),
-        _cloud,
-    ),
-    **dict.fromkeys(
-        "terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm"
-        " pct lxc incus multipass cdktf kops kind minikube k3d nomad xl skaffold tilt argocd flux"
-        " consul waypoint juju crossplane eksctl".split(),
-        _plans,
-    ),
-    **dict.fromkeys(
-        "vault security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber"
-        " doppler infisical sops aws-vault".split(),
-        _vault,
-    ),
-}
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)
+BROAD := (?:ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?|customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc|secrets?|clusters?|ingress\w*|svc|services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*)
+GUARDS := (?:networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*|validatingadmission\w*|podsecurity\w*|events?)
+BEFORE := (?is)(?:[^/,]*,)*
+BEHIND := (?:,[^/]*)?(?:/.*)?
+
+docker podman nerdctl docker-compose podman-compose ctr buildah
+    -> call docker
+kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --output --context --kubeconfig -c --container --cluster -k
+        --image --overrides --field-selector --grace-period --timeout -p --patch --type --replicas --as --token -s --server --tail
+        --since --from-literal --clusterrole --user --serviceaccount --cascade
+    --dry-run -> nothing
+    1=delete --context=(?s)<HERE>(?:-.*)? 2~<BEFORE><GUARDS><BEHIND> -> defence unknown {}
+    1=delete 2~<BEFORE><GUARDS><BEHIND>
+        -> defence unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
+    1=delete --context=(?s)<HERE>(?:-.*)? -> delete unknown {}
+    1=delete -> delete unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
+    1=drain -> process system {} wide
+    1=scale --replicas=0 -> process system {} wide
+    1=get 2~<BEFORE>secrets?<BEHIND> -o|--output=(?s).* !-o|--output=name|wide -> prints-secret ; read credentials {}
+    1=config 2~(?i)view --raw|--flatten -> prints-secret ; read credentials {}
+    1=create 2=token -> prints-secret ; read credentials {}
+    1=create 2~(?is)[^/]*clusterrolebinding.* -> privilege unknown {}
+    1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
+    1=debug 2~(?s)node/.* -> privilege root {}
+    1=apply|create|replace -> call manifests
+aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci aliyun tccli scw openstack heroku flyctl fly vercel
+        netlify railway render wrangler supabase firebase eb eksctl sam serverless sls stripe neonctl planetscale pscale b2 exo civo
+        vultr-cli cf bx
+    -> call cloud
+terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
+        k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
+    -> call plans
+vault
+    1=kv 2=get -> prints-secret
+    1=token 2=create -> prints-secret
+    1=print 2=token -> prints-secret
+    1=read|unwrap -> prints-secret
+    1=kv 2=destroy|delete|metadata -> delete unknown {} wide
+    1=secrets|auth 2=disable -> delete unknown {} wide
+    1=delete -> delete unknown {}
+    1=audit 2=disable -> defence unknown {}
+security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber doppler infisical sops aws-vault
+    + -> call service ; prints-secret
+    name=security text~dump-keychain|find-(?:generic|internet)-password|export\b -> read credentials {}
+    name=security text~delete-|add-trusted-cert|authorizationdb -> defence system {}
+""",
+    docker=_docker,
+    manifests=_manifests,
+    cloud=_cloud,
+    plans=_plans,
+    service=_service,
+)

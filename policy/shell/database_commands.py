@@ -6,40 +6,27 @@ from policy.effects import Kind
 from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
 from policy.shell.findings import Findings, Handler
+from policy.shell.rule_table import rows
 from policy.sql_effects import read_sql
 from protocol.bounds import MAX_SQL_CHARS
 
-_DIALECTS = {
-    "psql": "postgres",
-    "pgcli": "postgres",
-    "cockroach": "postgres",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-    "mycli": "mysql",
-    "sqlite3": "sqlite",
-    "sqlite": "sqlite",
-    "litecli": "sqlite",
-    "sqlcmd": "tsql",
-    "tsql": "tsql",
-    "bcp": "tsql",
-    "clickhouse-client": "clickhouse",
-    "clickhouse": "clickhouse",
+_CLIENTS = {
+    "postgres": "psql pgcli cockroach cqlsh isql usql dbcli",
+    "mysql": "mysql mariadb mycli",
+    "sqlite": "sqlite3 sqlite litecli",
+    "tsql": "sqlcmd tsql bcp",
+    "clickhouse": "clickhouse-client clickhouse",
     "duckdb": "duckdb",
-    "bq": "bigquery",
-    "snowsql": "snowflake",
+    "bigquery": "bq",
+    "snowflake": "snowsql",
     "presto": "presto",
     "trino": "trino",
-    "hive": "hive",
-    "beeline": "hive",
-    "spark-sql": "spark",
-    "cqlsh": "postgres",
-    "sqlplus": "oracle",
-    "isql": "postgres",
-    "usql": "postgres",
-    "dbcli": "postgres",
+    "hive": "hive beeline impala-shell",
+    "spark": "spark-sql",
+    "oracle": "sqlplus",
     "athena": "athena",
-    "impala-shell": "hive",
 }
+_DIALECTS = {name: dialect for dialect, names in _CLIENTS.items() for name in names.split()}
 _MAX_SQL_TOKENS = 200
 """Of all SQL in one shell text: the parser takes some 50 microseconds for each."""
 _TOKENS_A_TEXT = 8
@@ -211,45 +198,18 @@ def _store(command: Command, args: Args, findings: Findings) -> None:
         findings.add("network", findings.scope_of_host(host), host.known)
 
 
-def _roles(command: Command, args: Args, findings: Findings) -> None:
-    if args.has("-s", "--superuser", "-r", "--createrole", "-d", "--createdb"):
-        findings.add("privilege", "unknown", " ".join(word.known for word in command.words[1:]))
-
-
-def _frameworks(command: Command, args: Args, findings: Findings) -> None:
-    """`manage.py flush` and its kind, which empty a database."""
-    joined = " ".join(word.known for word in command.words[1:])
-    if (
-        re.search(r"\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b", joined)
-        and "sqlflush" not in joined.split()[:1]
-    ):
-        findings.add("delete", "unknown", joined, wide=True)
-    findings.add("execute", "project", joined)
-
-
-_DUMP = tuple(
-    "-f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname".split()
-)
-
-
-def _dump(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _DUMP)
-    findings.write(*args.all("-f", "--file", "--result-file", "-r", "-o", "--out"))
-    for host in args.all("-h", "--host"):
-        findings.add("network", findings.scope_of_host(host), host.known)
-    # all rows of a database: sent away it is as bad as a key
-    findings.is_bulk = True
-
-
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(_DIALECTS, _sql_client),
     **dict.fromkeys(_STORES, _store),
-    "createuser": _roles,
-    "manage.py": _frameworks,
-    "django-admin": _frameworks,
-    **dict.fromkeys(
-        "pg_dump pg_dumpall mysqldump mariadb-dump mongodump mongoexport pg_basebackup redis-dump"
-        " mysqlpump mydumper".split(),
-        _dump,
-    ),
+    **rows(r"""
+createuser
+    -s|--superuser|-r|--createrole|-d|--createdb -> privilege unknown {line}
+manage.py django-admin
+    + line~'\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b' !w1=sqlflush -> delete unknown {line} wide
+    -> execute project {line}
+pg_dump pg_dumpall mysqldump mariadb-dump mongodump mongoexport pg_basebackup redis-dump mysqlpump mydumper
+        : -f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname
+    -> writes -f|--file|--result-file|-r|-o|--out ; host -h|--host ; prints-much
+"""),
 }
+"""A dump holds all rows of a database: sent away it is as bad as a key."""

@@ -9,6 +9,7 @@ from policy.shell.args import Args, args_of, tail
 from policy.shell.commands import Command, Word
 from policy.shell.file_commands import is_remote
 from policy.shell.findings import SECRET_NAME, Findings, Handler
+from policy.shell.rule_table import rows
 
 _CURL = tuple(
     """-d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary --data-urlencode
@@ -475,47 +476,6 @@ def _mail(command: Command, args: Args, findings: Findings) -> None:
         findings.sends.append(("unknown", command.name, False))
 
 
-def _log(command: Command, args: Args, findings: Findings) -> None:
-    """`logger`, which with `-n` tells another host."""
-    args = args_of(
-        command,
-        (
-            "-n",
-            "--server",
-            "-P",
-            "--port",
-            "-f",
-            "--file",
-            "-p",
-            "-t",
-            "-i!",
-            "--priority",
-            "--tag",
-        ),
-    )
-    findings.read(*args.all("-f", "--file"))
-    for host in args.all("-n", "--server"):
-        findings.reach(host, sends=True)
-
-
-_TUNNELS_STAY = frozenset(
-    "verify version help update config authtoken diagnose completion service".split()
-)
-"""What such programs are asked for that opens nothing."""
-
-
-def _tunnel(command: Command, args: Args, findings: Findings) -> None:
-    """Programs that let the world reach a port of this machine."""
-    joined = " ".join(word.known for word in command.words[1:])
-    if command.name == "cloudflared":
-        opens = bool(re.search(r"--url\b|tunnel .*\brun\b|--hello-world|--unix-socket", joined))
-    elif command.name == "tailscale":
-        opens = False
-    else:
-        opens = bool(args.operands or args.flags) and " ".join(args.texts[:1]) not in _TUNNELS_STAY
-    findings.add("defence" if opens else "network", "other", joined)
-
-
 def _rclone(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(
         command,
@@ -571,66 +531,54 @@ def has_secret_variable(word: Word) -> bool:
     return any(SECRET_NAME.search(name) for name in word.variables)
 
 
-HANDLERS: dict[str, Handler] = {
-    "curl": _curl,
-    "curlie": _curl,
-    "wget": _wget,
-    "wget2": _wget,
-    "aria2c": _wget,
-    "axel": _wget,
-    "lwp-download": _wget,
-    "http": _httpie,
-    "https": _httpie,
-    "xh": _httpie,
-    "xhs": _httpie,
-    "nc": _netcat,
-    "ncat": _netcat,
-    "netcat": _netcat,
-    "nc.traditional": _netcat,
-    "nc.openbsd": _netcat,
-    "socat": _socat,
-    "ssh": _ssh,
-    "autossh": _ssh,
-    "scp": _scp,
-    "sftp": _ftp,
-    "pscp": _scp,
-    "ftp": _ftp,
-    "lftp": _ftp,
-    "ncftp": _ftp,
-    "ncftpput": _ftp,
-    "ftpput": _ftp,
-    "tftp": _ftp,
-    "smbclient": _ftp,
-    "telnet": _ftp,
-    "dig": _lookup,
-    "drill": _lookup,
-    "nslookup": _lookup,
-    "host": _lookup,
-    "ping": _lookup,
-    "ping6": _lookup,
-    "fping": _lookup,
-    "traceroute": _lookup,
-    "whois": _lookup,
-    "mail": _mail,
-    "mailx": _mail,
-    "mutt": _mail,
-    "sendmail": _mail,
-    "swaks": _mail,
-    "sendemail": _mail,
-    "msmtp": _mail,
-    "ngrok": _tunnel,
-    "cloudflared": _tunnel,
-    "lt": _tunnel,
-    "localtunnel": _tunnel,
-    "bore": _tunnel,
-    "frpc": _tunnel,
-    "chisel": _tunnel,
-    "tailscale": _tunnel,
-    "rclone": _rclone,
-    "logger": _log,
-    **dict.fromkeys(
-        "kdig delv dog doggo resolvectl getent mtr tracepath ntpdate finger arping nping hping3"
-        " dnsx".split(),
-        _lookup,
-    ),
-}
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+curl curlie
+    -> call curl
+wget wget2 aria2c axel lwp-download
+    -> call wget
+http https xh xhs
+    -> call httpie
+nc ncat netcat nc.traditional nc.openbsd
+    -> call netcat
+socat
+    -> call socat
+ssh autossh
+    -> call ssh
+scp pscp
+    -> call scp
+sftp ftp lftp ncftp ncftpput ftpput tftp smbclient telnet
+    -> call ftp
+dig drill nslookup host ping ping6 fping traceroute whois kdig delv dog doggo resolvectl getent mtr tracepath ntpdate finger arping
+        nping hping3 dnsx
+    -> call lookup
+mail mailx mutt sendmail swaks sendemail msmtp
+    -> call mail
+logger : -n --server -P --port -f --file -p -t -i! --priority --tag
+    -> reads -f|--file ; reach -n|--server sends
+cloudflared
+    line~'--url\b|tunnel .*\brun\b|--hello-world|--unix-socket' -> defence other {line}
+    -> network other {line}
+tailscale
+    -> network other {line}
+ngrok lt localtunnel bore frpc chisel
+    1=verify|version|help|update|config|authtoken|diagnose|completion|service -> network other {line}
+    1-~(?s).* -> defence other {line}
+    words~(?s)-[^-].*|--[^=]+ -> defence other {line}
+    -> network other {line}
+rclone
+    -> call rclone
+""",
+    curl=_curl,
+    wget=_wget,
+    httpie=_httpie,
+    netcat=_netcat,
+    socat=_socat,
+    ssh=_ssh,
+    scp=_scp,
+    ftp=_ftp,
+    lookup=_lookup,
+    mail=_mail,
+    rclone=_rclone,
+)
+"""`logger -n` tells another host; through a tunnel the world reaches a port of this machine."""

@@ -9,30 +9,11 @@ from policy.shell.args import Args, args_of
 from policy.shell.commands import Command, Word
 from policy.shell.findings import Findings, Handler
 from policy.shell.guards import is_guard
+from policy.shell.rule_table import rows
 
-_DASHES = "--"
-_INDEXES = (
-    "-i",
-    "-f",
-    "-s",
-    *(
-        _DASHES + name
-        for name in (
-            "index-url",
-            "extra-index-url",
-            "find-links",
-            "index",
-            "default-index",
-            "registry",
-            "source",
-            "repo",
-            "repository",
-            "repositoryurl",
-            "add-source",
-            "clear-sources",
-            "add-repository",
-        )
-    ),
+_INDEXES = tuple(
+    "--index-url --extra-index-url --find-links --index --default-index --registry --source --repo"
+    " --repository --repositoryurl --add-source --clear-sources --add-repository".split()
 )
 _VALUED = {
     "pip": (
@@ -104,11 +85,7 @@ def _install(command: Command, args: Args, findings: Findings, words: "tuple[Wor
 
 @cache
 def _options(family: str) -> tuple[str, ...]:
-    return (
-        *_VALUED.get(family, "").split(),
-        _DASHES + "trusted-host",
-        *(option for option in _INDEXES if len(option) > 2),
-    )
+    return (*_VALUED.get(family, "").split(), "--trusted-host", *_INDEXES)
 
 
 def _indexes(args: Args, family: str, findings: Findings) -> None:
@@ -118,13 +95,13 @@ def _indexes(args: Args, family: str, findings: Findings) -> None:
         "apk": ("-X", "--repository"),
         "dnf": ("--repofrompath",),
     }.get(family, ())
-    for word in args.all(*(option for option in _INDEXES if len(option) > 2), *short):
+    for word in args.all(*_INDEXES, *short):
         if "/" in word.known or "." in word.known:
             scope = (
                 findings.scope_of_host(word) if "://" in word.known else findings.place(word).scope
             )
             findings.add("execute", scope, word.known)
-    for word in args.all(_DASHES + "trusted-host"):
+    for word in args.all("--trusted-host"):
         scope = findings.scope_of_host(word)
         findings.add(
             "defence" if scope in ("other", "listed", "unknown") else "network", scope, word.known
@@ -268,91 +245,55 @@ def _remove(words: "tuple[Word, ...]", findings: Findings) -> None:
             findings.add("delete", "system", word.known, wide=True)
 
 
-def _dpkg(command: Command, args: Args, findings: Findings) -> None:
-    if args.has("-i", "--install", "-U", "--upgrade", "-F", "--unpack") or any(
-        re.fullmatch(r"-[a-z]*[iUF][a-z]*", flag) for flag in args.flags
-    ):
-        _install(command, args, findings, tuple(args.operands))
-    elif args.has("-r", "-P", "--remove", "--purge", "-e", "--erase"):
-        _remove(tuple(args.operands), findings)
+def _installed(command: Command, args: Args, findings: Findings) -> None:
+    _install(command, args, findings, args.operands)
 
 
-def _pacman(command: Command, args: Args, findings: Findings) -> None:
-    if args.has("-U", "--upgrade") or args.has("-S", "--sync"):
-        if not args.has("-s", "-i", "-l", "--search", "--info"):
-            _install(command, args, findings, tuple(args.operands))
-    elif args.has("-R", "--remove"):
-        _remove(tuple(args.operands), findings)
+def _removed(command: Command, args: Args, findings: Findings) -> None:
+    _remove(args.operands, findings)
 
 
 def _runner(command: Command, args: Args, findings: Findings) -> None:
     """`npx x`, `pipx run x`, `uvx x`, `bunx x`: a package is fetched and run at once."""
-    args = args_of(
-        command, ("-p", "--package", "--from", "--spec", "--with", "-c", "--call", "--python")
-    )
     operands = [word for word in args.operands if word.known not in ("run", "runpip")]
     for word in [*operands[:1], *args.all("-p", "--package", "--from", "--spec", "--with")]:
         findings.add("execute", source_of(word, findings), word.known)
 
 
-def _twine(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-r", "--repository", "--repository-url", "-u", "-p", "--config-file"))
-    findings.read(*args.operands[1:])
-    for word in args.all("--repository-url"):
-        findings.reach(word, sends=True)
-
-
-def _make(command: Command, args: Args, findings: Findings) -> None:
-    findings.add("execute", "project", " ".join(args.texts))
-
-
-_FAMILIES = {
-    **dict.fromkeys(
-        "pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2".split(), "pip"
-    ),
-    **dict.fromkeys("npm yarn pnpm bun cnpm lerna rush deno jsr".split(), "npm"),
-    **dict.fromkeys("apt apt-get aptitude apt-fast nala".split(), "apt"),
-    **dict.fromkeys("dnf yum zypper microdnf tdnf rpm-ostree".split(), "dnf"),
-    **dict.fromkeys("gem bundle bundler".split(), "gem"),
+_MANAGERS = {
+    "pip": "pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2",
+    "npm": "npm yarn pnpm bun cnpm lerna rush deno jsr",
+    "apt": "apt apt-get aptitude apt-fast nala",
+    "dnf": "dnf yum zypper microdnf tdnf rpm-ostree",
+    "gem": "gem bundle bundler",
     "cargo": "cargo",
     "go": "go",
     "apk": "apk",
-    "brew": "brew",
-    "conda": "conda",
-    "mamba": "conda",
-    "micromamba": "conda",
-    **dict.fromkeys(
-        "snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm luarocks"
-        " opam mix stack cabal dotnet nuget ansible-galaxy krew choco winget scoop asdf mise sdk"
-        " pear pecl vcpkg conan raco code cursor".split(),
-        "brew",
+    "conda": "conda mamba micromamba",
+    "brew": (
+        "brew snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm"
+        " luarocks opam mix stack cabal dotnet nuget ansible-galaxy krew choco winget scoop asdf"
+        " mise sdk pear pecl vcpkg conan raco code cursor"
     ),
 }
-HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(_FAMILIES, _manager),
-    "dpkg": _dpkg,
-    "rpm": _dpkg,
-    "pacman": _pacman,
-    "yay": _pacman,
-    "paru": _pacman,
-    "npx": _runner,
-    "uvx": _runner,
-    "bunx": _runner,
-    "pnpx": _runner,
-    "twine": _twine,
-    "make": _make,
-    "gmake": _make,
-    "just": _make,
-    "task": _make,
-    "rake": _make,
-    "gradle": _make,
-    "gradlew": _make,
-    "mvn": _make,
-    "mvnw": _make,
-    "ant": _make,
-    "sbt": _make,
-    "bazel": _make,
-    "tox": _make,
-    "invoke": _make,
-    "fab": _make,
-}
+_FAMILIES = {name: family for family, names in _MANAGERS.items() for name in names.split()}
+HANDLERS: dict[str, Handler] = dict.fromkeys(_FAMILIES, _manager) | rows(
+    r"""
+dpkg rpm
+    -i|--install|-U|--upgrade|-F|--unpack -> call install
+    -r|-P|--remove|--purge|-e|--erase -> call remove
+pacman yay paru
+    -U|--upgrade|-S|--sync -s|-i|-l|--search|--info -> nothing
+    -U|--upgrade|-S|--sync -> call install
+    -R|--remove -> call remove
+npx uvx bunx pnpx : -p --package --from --spec --with -c --call --python
+    -> call runner
+twine : -r --repository --repository-url -u -p --config-file
+    -> reads 2- ; reach --repository-url sends
+make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab
+    -> execute project {}
+""",
+    install=_installed,
+    remove=_removed,
+    runner=_runner,
+)
