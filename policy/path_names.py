@@ -1,19 +1,11 @@
 """The names of places that `paths` distinguishes: patterns over a lower-case path, in which `~` is
 any home and `.` the project."""
 
-TEMPORARY = (
-    "/tmp/",
-    "/var/tmp/",
-    "/private/tmp/",
-    "/private/var/tmp/",
-    "/var/folders/",
-    "/private/var/folders/",
-    "/dev/shm/",
-    "/run/user/",
-    "/run/lock/",
-    "/c:/windows/temp/",
-    "/c:/temp/",
-    "/c:/tmp/",
+TEMPORARY = tuple(
+    """
+    /tmp/ /var/tmp/ /private/tmp/ /private/var/tmp/ /var/folders/ /private/var/folders/ /dev/shm/
+    /run/user/ /run/lock/ /c:/windows/temp/ /c:/temp/ /c:/tmp/
+""".split()
 )
 SYSTEM = (
     "/bin/",
@@ -48,63 +40,15 @@ SYSTEM = (
     "/c:/boot/",
     "/c:/recovery/",
 )
-MADE_AGAIN = (
-    "node_modules",
-    "dist",
-    "build",
-    "_build",
-    "target",
-    "out",
-    "output",
-    "obj",
-    "__pycache__",
-    ".pytest_cache",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".tox",
-    ".nox",
-    ".venv",
-    "venv",
-    "coverage",
-    "htmlcov",
-    ".nyc_output",
-    ".next",
-    ".nuxt",
-    ".svelte-kit",
-    ".output",
-    ".turbo",
-    ".parcel-cache",
-    ".vite",
-    ".angular",
-    ".cache",
-    ".gradle",
-    ".eggs",
-    ".hypothesis",
-    ".terraform",
-    ".dart_tool",
-    ".ipynb_checkpoints",
-    "bower_components",
-    "cmake-build-debug",
-    "cmake-build-release",
-    "deriveddata",
-    ".bundle",
-    "_site",
-    "storybook-static",
-    "bazel-out",
-    "bazel-bin",
-    ".serverless",
-    ".aws-sam",
-    "test-results",
-    "playwright-report",
-    ".sass-cache",
-    ".eslintcache",
-    ".stack-work",
-    "dist-newstyle",
-    "elm-stuff",
-    "tmp",
-    "temp",
-    ".tmp",
-    "__tests_tmp__",
+MADE_AGAIN = tuple(
+    """
+    node_modules dist build _build target out output obj __pycache__ .pytest_cache .mypy_cache
+    .ruff_cache .tox .nox .venv venv coverage htmlcov .nyc_output .next .nuxt .svelte-kit .output
+    .turbo .parcel-cache .vite .angular .cache .gradle .eggs .hypothesis .terraform .dart_tool
+    .ipynb_checkpoints bower_components cmake-build-debug cmake-build-release deriveddata .bundle
+    _site storybook-static bazel-out bazel-bin .serverless .aws-sam test-results playwright-report
+    .sass-cache .eslintcache .stack-work dist-newstyle elm-stuff tmp temp .tmp __tests_tmp__
+""".split()
 )
 """Folders that a build or an install makes again, wherever they lie outside the system."""
 CREDENTIALS = (

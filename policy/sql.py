@@ -192,7 +192,7 @@ def _parse(text: str, dialect: str) -> "tuple[list[exp.Expr | None], list[str]]"
     return list(parser.parse(tokens, text)), [token.token_type.name for token in tokens]
 
 
-_OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE", "CASE", "STRUCT", "ARRAY")
+_OPENING = tuple("L_PAREN L_BRACKET L_BRACE CASE STRUCT ARRAY".split())
 _CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE", "END")
 
 

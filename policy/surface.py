@@ -107,7 +107,7 @@ _SHELL_WORDS = _words(
     " powershell pwsh system stdin tty pty"
 )
 """Words in the names of tools that run a shell: each text they are given may be for it."""
-_SHELLS = ("sh", "bash", "zsh", "/bin/sh", "/bin/bash", "/bin/zsh", "/usr/bin/bash", "/usr/bin/zsh")
+_SHELLS = tuple("sh bash zsh /bin/sh /bin/bash /bin/zsh /usr/bin/bash /usr/bin/zsh".split())
 _SCRIPT_KEYS = _words(
     "script code source input stdin text content body args argv arguments keys chars data lines"
     " program snippet value"

@@ -94,7 +94,7 @@ _SOURCES = re.compile(
     r"|/)CMakeLists\.txt\Z|\.ninja\Z"
 )
 """Program text that is built before it runs."""
-_TAKE_TEXT = ("-o", "-c", "-e", "-x", "-r", "--")
+_TAKE_TEXT = tuple("-o -c -e -x -r --".split())
 _CLIENTS = frozenset(
     "ftp lftp ncftp sftp telnet mail mailx mutt dc less more most gdb lldb ex ed vi cdb smbclient"
     " psql mysql sqlite3 octave gnuplot irb ipython isql sqlplus tftp talk rlogin".split()

@@ -3,21 +3,12 @@ not isolate."""
 
 import re
 
-from policy.shell.args import Args, args_of
+from policy.shell.args import Args
 from policy.shell.commands import Command, Word
 from policy.shell.file_commands import is_remote
 from policy.shell.findings import Findings, Handler
 from policy.shell.rule_table import rows
 
-_DOCKER = tuple(
-    """-v --volume --mount --name -e --env --env-file -p --publish -w --workdir -u --user --network --net --entrypoint -f --file --filter
-    -t --tag --platform --pid --ipc
-    --uts --userns --cap-add --security-opt --device -m --memory --cpus --gpus --restart --hostname -h --label -l --add-host --build-arg
-    --target -H --host --context -c
-    --log-driver --log-opt --tmpfs --ulimit --dns --ip --link --volumes-from --cidfile --shm-size --format -n --tail --since --project-name
-    --profile --secret --ssh
-    --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o""".split()
-)
 _VOLUME_HOLES = re.compile(
     r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker|kubelet)|var/log|opt|"
     r"srv|run)|~|~/\.ssh|~/\.aws|/home/\w+)/?"
@@ -38,7 +29,6 @@ _NOUNS = frozenset(
 
 
 def _docker(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _DOCKER)
     removes_volumes = any(
         word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:]
     )
@@ -220,13 +210,6 @@ cloud
 """What the verbs of clouds' commands do there."""
 
 
-_CLOUD_VALUED = tuple(
-    "--profile --region --output --query --project --format --subscription -g -n -o --endpoint-url"
-    " --zone".split()
-)
-"""Options of clouds' commands that take a value."""
-
-
 _KEEPS = re.compile(
     r"secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?|"
     r"get|list|ls|describe|show|download|pull"
@@ -236,7 +219,6 @@ _KEEPS = re.compile(
 
 def _cloud(command: Command, args: Args, findings: Findings) -> None:
     """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
-    args = args_of(command, _CLOUD_VALUED)
     texts = args.texts
     flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
     joined = " ".join(word.known for word in command.words[1:])
@@ -439,7 +421,12 @@ GUARDS := (?:networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*
 BEFORE := (?is)(?:[^/,]*,)*
 BEHIND := (?:,[^/]*)?(?:/.*)?
 
-docker podman nerdctl docker-compose podman-compose ctr buildah
+docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --mount --name -e --env --env-file -p
+        --publish -w --workdir -u --user --network --net --entrypoint -f --file --filter -t --tag --platform --pid --ipc
+        --uts --userns --cap-add --security-opt --device -m --memory --cpus --gpus --restart --hostname -h --label -l
+        --add-host --build-arg --target -H --host --context -c --log-driver --log-opt --tmpfs --ulimit --dns --ip --link
+        --volumes-from --cidfile --shm-size --format -n --tail --since --project-name --profile --secret --ssh
+        --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
     -> call docker
 kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --output --context --kubeconfig -c --container --cluster -k
         --image --overrides --field-selector --grace-period --timeout -p --patch --type --replicas --as --token -s --server --tail
@@ -459,9 +446,10 @@ kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --out
     1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
     1=debug 2~(?s)node/.* -> privilege root {}
     1=apply|create|replace -> call manifests
-aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci aliyun tccli scw openstack heroku flyctl fly vercel
-        netlify railway render wrangler supabase firebase eb eksctl sam serverless sls stripe neonctl planetscale pscale b2 exo civo
-        vultr-cli cf bx
+aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci aliyun tccli scw openstack heroku flyctl
+        fly vercel netlify railway render wrangler supabase firebase eb eksctl sam serverless sls stripe neonctl
+        planetscale pscale b2 exo civo vultr-cli cf bx : --profile --region --output --query --project --format
+        --subscription -g -n -o --endpoint-url --zone
     -> call cloud
 terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
         k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl

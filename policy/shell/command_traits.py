@@ -49,68 +49,28 @@ def scope_of_file(place: PathTarget) -> Scope:
     )
 
 
-HOSTS = ("other", "metadata", "private", "loopback", "listed", "unknown")
+HOSTS = tuple("other metadata private loopback listed unknown".split())
 DECODERS = frozenset(
     "base64 base32 xxd openssl gunzip zcat gzip uudecode rev tr gpg basenc bzcat xzcat python"
     " python3 perl awk dd ascii2uni".split()
 )
 HIDERS = frozenset("base64 base32 xxd openssl uudecode gpg basenc ascii2uni".split())
 PRINTERS: dict[str, Scope] = {
-    "echo": "unknown",
-    "printf": "unknown",
-    "git": "project",
-    "ssh-agent": "project",
-    "direnv": "project",
-    "starship": "project",
-    "zoxide": "project",
-    "brew": "project",
-    "pyenv": "project",
-    "rbenv": "project",
-    "nodenv": "project",
-    "fnm": "project",
-    "mise": "project",
-    "asdf": "project",
-    "dircolors": "project",
-    "kubectl": "project",
-    "docker-machine": "project",
-    "minikube": "project",
-    "opam": "project",
-    "luarocks": "project",
-    "conda": "project",
-    "register-python-argcomplete": "project",
-    "thefuck": "project",
-    "keychain": "project",
-    "aws": "project",
-    "gh": "project",
-    "helm": "project",
-    "ssh-keygen": "project",
-    "lesspipe": "project",
-    "pip": "project",
-    "npm": "project",
-    "resize": "project",
-    "tset": "project",
-    "gpg-agent": "project",
-    "hub": "project",
-    "atuin": "project",
-    "sed": "project",
-    "env": "project",
-    "export": "project",
-    "set": "project",
+    **dict.fromkeys(("echo", "printf"), "unknown"),
+    **dict.fromkeys(
+        """
+        git ssh-agent direnv starship zoxide brew pyenv rbenv nodenv fnm mise asdf dircolors
+        kubectl docker-machine minikube opam luarocks conda register-python-argcomplete
+        thefuck keychain aws gh helm ssh-keygen lesspipe pip npm resize tset gpg-agent hub
+        atuin sed env export set
+    """.split(),
+        "project",
+    ),
 }
 
 
 _ASKS = frozenset(
-    (
-        "--help",
-        "--version",
-        "--usage",
-        "--dry-run",
-        "--dryrun",
-        "--no-act",
-        "--simulate",
-        "--just-print",
-        "--what-if",
-    )
+    "--help --version --usage --dry-run --dryrun --no-act --simulate --just-print --what-if".split()
 )
 _NOT_ASKED = frozenset(
     "kill docker podman nerdctl ctr ssh autossh redis-cli valkey-cli mongo mongosh find gfind nc"
@@ -133,18 +93,7 @@ def is_only_asked(command: Command) -> bool:
 
 
 _COMPLETES = frozenset(
-    (
-        "completion",
-        "completions",
-        "init",
-        "hook",
-        "env",
-        "shellenv",
-        "shell-init",
-        "activate",
-        "--completion",
-        "shellcode",
-    )
+    "completion completions init hook env shellenv shell-init activate --completion shellcode".split()
 )
 """What programs are asked for by those whose shells take its answer for settings."""
 

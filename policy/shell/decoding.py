@@ -508,23 +508,6 @@ _PROGRAMS: dict[str, Callable[[Args, str | None], str | None]] = {
 }
 KNOWN = frozenset(_PROGRAMS)
 READS = frozenset(
-    (
-        "base64",
-        "gbase64",
-        "base32",
-        "xxd",
-        "rev",
-        "tac",
-        "cut",
-        "head",
-        "tail",
-        "sed",
-        "awk",
-        "gunzip",
-        "zcat",
-        "sort",
-        "uniq",
-        "strings",
-    )
+    "base64 gbase64 base32 xxd rev tac cut head tail sed awk gunzip zcat sort uniq strings".split()
 )
 """Programs whose last word may be a file."""

@@ -50,7 +50,7 @@ _OF_GNU = frozenset(
     "rm rmdir cp mv dd ln chmod chown shred cat tee truncate unlink mkfifo install touch".split()
 )
 """Programs that have a `g` before their name where there are others of that name."""
-_WRITES = frozenset(("dd", "mkfifo", "curl", "wget", "aria2c", "axel", "fetch"))
+_WRITES = frozenset("dd mkfifo curl wget aria2c axel fetch".split())
 _LOCAL_COMMAND = re.compile(r"(?i)(?:proxy|local|knownhosts)command[= ]\s*(.*)", re.DOTALL)
 _SUBCOMMANDS = frozenset(
     """git hg svn bzr jj docker podman nerdctl kubectl oc npm yarn pnpm bun pip pip3 pipx apt apt-get apt-cache aptitude dnf yum zypper

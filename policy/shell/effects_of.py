@@ -64,7 +64,7 @@ _FOR_MANY = frozenset("ansible pdsh pssh parallel-ssh salt knife mussh clush dsh
 _MAX_EFFECTS = 1_000
 _MAX_CODE = 16_384
 """Characters of all programs of other languages in one shell text: some 15 milliseconds."""
-_CODE = frozenset(("python", "perl", "ruby", "node", "php", "lua", "tcl", "julia", "r", "groovy"))
+_CODE = frozenset("python perl ruby node php lua tcl julia r groovy".split())
 
 
 class CommandEffects(msgspec.Struct, frozen=True):

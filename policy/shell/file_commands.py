@@ -255,18 +255,8 @@ _TESTS = frozenset(
     " -gid -nouser -nogroup -perm -links -used".split()
 )
 """Tests that choose some files of a folder."""
-_NARROWING = (
-    "-name",
-    "-iname",
-    "-path",
-    "-ipath",
-    "-wholename",
-    "-regex",
-    "-iregex",
-    "-empty",
-    "-samefile",
-    "-inum",
-    "-lname",
+_NARROWING = tuple(
+    "-name -iname -path -ipath -wholename -regex -iregex -empty -samefile -inum -lname".split()
 )
 """Tests that leave little of a tree."""
 
@@ -322,14 +312,7 @@ def _find_deletes(roots: list[Word], texts: list[str], findings: Findings) -> No
             findings.add("delete", some.scope, some.path, wide=some.wide)
 
 
-_RSYNC = tuple(
-    "-e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B"
-    " --log-file".split()
-)
-
-
 def _rsync(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _RSYNC)
     *sources, target = args.operands or (Word(""),)
     remote = [word for word in args.operands if is_remote(word)]
     for word in sources:
@@ -459,7 +442,7 @@ HANDLERS: dict[str, Handler] = rows(
     r"""
 find gfind
     -> call find
-rsync
+rsync : -e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file
     -> call rsync
 dd gdd dcfldd
     -> call dd

@@ -17,16 +17,8 @@ SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 """Names of variables that hold secrets."""
-_TEMPORARY_VARIABLES = (
-    "TMPDIR",
-    "TMP",
-    "TEMP",
-    "TEMPDIR",
-    "TMP_DIR",
-    "TEMP_DIR",
-    "BUILD_DIR",
-    "BUILDDIR",
-    "CACHE_DIR",
+_TEMPORARY_VARIABLES = tuple(
+    "TMPDIR TMP TEMP TEMPDIR TMP_DIR TEMP_DIR BUILD_DIR BUILDDIR CACHE_DIR".split()
 )
 _MAX_EFFECTS = 400
 

@@ -10,60 +10,16 @@ from policy.shell.file_commands import is_remote
 from policy.shell.findings import Findings, Handler
 from policy.shell.rule_table import rows
 
-_GLOBAL = (
-    "-C",
-    "-c",
-    "--git-dir",
-    "--work-tree",
-    "--namespace",
-    "--exec-path",
-    "--config-env",
-    "--super-prefix",
+_GLOBAL = tuple(
+    "-C -c --git-dir --work-tree --namespace --exec-path --config-env --super-prefix".split()
 )
-_VALUED = (
-    "-m",
-    "-C",
-    "-c",
-    "-b",
-    "-B",
-    "-o",
-    "-u",
-    "-s",
-    "-X",
-    "-n",
-    "-S",
-    "-e",
-    "-j",
-    "--message",
-    "--depth",
-    "--branch",
-    "--origin",
-    "--upload-pack",
-    "--format",
-    "--output",
-    "--output-directory",
-    "--export-marks",
-    "--author",
-    "--date",
-    "--since",
-    "--until",
-    "--grep",
-    "--push-option",
-    "--receive-pack",
-    "--exec",
-    "--config",
-    "--template",
-    "--reference",
-    "--repo",
-    "--file",
-    "--onto",
-    "--strategy",
-    "--max-count",
-    "--index-filter",
-    "--tree-filter",
-    "--msg-filter",
-    "--env-filter",
-    "--commit-filter",
+_VALUED = tuple(
+    """
+    -m -C -c -b -B -o -u -s -X -n -S -e -j --message --depth --branch --origin --upload-pack
+    --format --output --output-directory --export-marks --author --date --since --until --grep
+    --push-option --receive-pack --exec --config --template --reference --repo --file --onto
+    --strategy --max-count --index-filter --tree-filter --msg-filter --env-filter --commit-filter
+""".split()
 )
 _RUNS = re.compile(
     r"(?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*"

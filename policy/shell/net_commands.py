@@ -5,51 +5,28 @@ import re
 
 from policy.effects import Scope
 from policy.network import host_of
-from policy.shell.args import Args, args_of, tail
+from policy.shell.args import Args, tail
 from policy.shell.commands import Command, Word
 from policy.shell.file_commands import is_remote
 from policy.shell.findings import SECRET_NAME, Findings, Handler
 from policy.shell.rule_table import rows
 
-_CURL = tuple(
-    """-d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary --data-urlencode
-    --data-ascii --json --form
-    --form-string --upload-file --output --header --user --proxy --user-agent --referer --cookie --cookie-jar --config --max-time --request
-    --write-out --range
-    --cert --key --cacert --connect-timeout --retry --retry-delay --url --unix-socket --resolve --interface --limit-rate --output-dir
-    --dump-header -D
-    --oauth2-bearer --proxy-user --connect-to --dns-servers --netrc-file --trace --trace-ascii --max-redirs --next --ciphers --proto --tlsv
-    --url-query
-    --create-file-mode --max-filesize --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
-    --abstract-unix-socket""".split()
-)
 _CURL_DATA = tuple(
     "-d --data --data-raw --data-binary --data-urlencode --data-ascii --json -F --form"
     " --form-string --url-query".split()
 )
 
 
-_CURL_SAID = (
-    "-H",
-    "--header",
-    "--proxy-header",
-    "-A",
-    "--user-agent",
-    "-e",
-    "--referer",
-    "-b",
-    "--cookie",
-    "-u",
-    "--user",
-    "--oauth2-bearer",
-    "-X",
-    "--request",
+_CURL_SAID = tuple(
+    """
+    -H --header --proxy-header -A --user-agent -e --referer -b --cookie -u --user --oauth2-bearer -X
+    --request
+""".split()
 )
 """What it says of itself besides data."""
 
 
 def _curl(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _CURL)
     data = args.all(*_CURL_DATA)
     uploads = args.all("-T", "--upload-file")
     for word in data:
@@ -174,18 +151,9 @@ def _fetched(
 
 
 _DOUBT = {"listed": 1, "loopback": 1, "private": 2, "unknown": 3, "other": 4, "metadata": 5}
-_WGET = tuple(
-    """-O -o -a -i -P -U -e -t -T -w -Q -l -A -R -D -I -X -B --output-document --output-file --input-file --directory-prefix --user-agent
-    --header --post-data --post-file
-    --body-data --body-file --method --user --password --load-cookies --save-cookies --timeout --tries --wait --limit-rate --level --accept
-    --reject --domains
-    --use-askpass --execute --ca-certificate --cut-dirs --include-directories --exclude-directories --base --config --referer
-    --default-page --http-user --http-password""".split()
-)
 
 
 def _wget(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _WGET)
     findings.read(*args.all("--post-file", "--body-file", "-i", "--input-file"))
     data = args.all("--post-data", "--body-data")
     findings.sent += data
@@ -225,10 +193,6 @@ def _wget(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _httpie(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(
-        command,
-        ("-a", "--auth", "-o", "--output", "--session", "-A", "--verify", "--cert", "--timeout"),
-    )
     operands = [
         w
         for w in args.operands
@@ -258,13 +222,7 @@ _SHELLS = re.compile(
 )
 
 
-_NETCAT = tuple(
-    "-e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G -m --proxy -P".split()
-)
-
-
 def _netcat(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _NETCAT)
     programs = args.all("-e", "-c", "--exec", "--sh-exec", "--lua-exec")
     listens = args.has("-l", "--listen", "-L")
     scope: Scope = "unknown"
@@ -320,34 +278,7 @@ def _socat(command: Command, args: Args, findings: Findings) -> None:
             findings.read(Word(path[1]))
 
 
-_SSH = (
-    "-p",
-    "-i",
-    "-l",
-    "-o",
-    "-F",
-    "-J",
-    "-L",
-    "-R",
-    "-D",
-    "-W",
-    "-w",
-    "-b",
-    "-c",
-    "-e",
-    "-m",
-    "-S",
-    "-E",
-    "-O",
-    "-Q",
-    "-B",
-    "-I",
-    "-P",
-)
-
-
 def _ssh(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _SSH)
     host = args.operands[0] if args.operands else Word("")
     scope = (
         findings.reach(host, sends=True, account=True)
@@ -372,10 +303,6 @@ def _ssh(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _scp(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(
-        command,
-        ("-P", "-i", "-o", "-F", "-l", "-c", "-J", "-S", "-b", "-X", "-B", "-R", "-s", "-D"),
-    )
     *sources, target = args.operands or (Word(""),)
     for word in sources:
         if is_remote(word):
@@ -403,7 +330,6 @@ def _scp(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _ftp(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-u", "-p", "-e", "-c", "-P", "-m", "-U", "-f", "-l", "-d", "-o"))
     files = args.operands
     if command.name in ("ftpput", "ncftpput", "tftp", "smbclient"):
         for word in args.all("-l"):
@@ -425,13 +351,9 @@ def _ftp(command: Command, args: Args, findings: Findings) -> None:
         findings.reach(word, sends=True, account=command.name == "sftp")
 
 
-_LOOKUP = tuple("-c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T -e".split())
-
-
 def _lookup(command: Command, args: Args, findings: Findings) -> None:
     """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the
     domain."""
-    args = args_of(command, _LOOKUP)
     for word in args.all("-f"):
         if command.name in ("dig", "fping"):
             # a file of names
@@ -453,13 +375,7 @@ def _lookup(command: Command, args: Args, findings: Findings) -> None:
             findings.add("network", findings.scope_of_host(Word(text.lstrip("@"))), text)
 
 
-_MAIL = tuple(
-    "-s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from --server --body".split()
-)
-
-
 def _mail(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _MAIL)
     findings.read(*args.all("-a", "-A", "--attach"))
     for word in [*args.operands, *args.all("--to", "-t")]:
         if "@" in word.known or word.text is None:
@@ -477,20 +393,6 @@ def _mail(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _rclone(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(
-        command,
-        (
-            "--config",
-            "--transfers",
-            "--exclude",
-            "--include",
-            "--filter",
-            "--bwlimit",
-            "--max-age",
-            "--min-age",
-            "--drive-shared-with-me",
-        ),
-    )
     if not args.operands:
         return
     verb, *paths = args.operands
@@ -533,26 +435,39 @@ def has_secret_variable(word: Word) -> bool:
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
-curl curlie
+curl curlie : -d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary
+        --data-urlencode --data-ascii --json --form --form-string --upload-file --output --header --user --proxy
+        --user-agent --referer --cookie --cookie-jar --config --max-time --request --write-out --range --cert --key
+        --cacert --connect-timeout --retry --retry-delay --url --unix-socket --resolve --interface --limit-rate
+        --output-dir --dump-header -D --oauth2-bearer --proxy-user --connect-to --dns-servers --netrc-file --trace
+        --trace-ascii --max-redirs --next --ciphers --proto --tlsv --url-query --create-file-mode --max-filesize
+        --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
+        --abstract-unix-socket
     -> call curl
-wget wget2 aria2c axel lwp-download
+wget wget2 aria2c axel lwp-download : -O -o -a -i -P -U -e -t -T -w -Q -l -A -R -D -I -X -B --output-document
+        --output-file --input-file --directory-prefix --user-agent --header --post-data --post-file --body-data
+        --body-file --method --user --password --load-cookies --save-cookies --timeout --tries --wait --limit-rate
+        --level --accept --reject --domains --use-askpass --execute --ca-certificate --cut-dirs --include-directories
+        --exclude-directories --base --config --referer --default-page --http-user --http-password
     -> call wget
-http https xh xhs
+http https xh xhs : -a --auth -o --output --session -A --verify --cert --timeout
     -> call httpie
-nc ncat netcat nc.traditional nc.openbsd
+nc ncat netcat nc.traditional nc.openbsd : -e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G
+        -m --proxy -P
     -> call netcat
 socat
     -> call socat
-ssh autossh
+ssh autossh : -p -i -l -o -F -J -L -R -D -W -w -b -c -e -m -S -E -O -Q -B -I -P
     -> call ssh
-scp pscp
+scp pscp : -P -i -o -F -l -c -J -S -b -X -B -R -s -D
     -> call scp
-sftp ftp lftp ncftp ncftpput ftpput tftp smbclient telnet
+sftp ftp lftp ncftp ncftpput ftpput tftp smbclient telnet : -u -p -e -c -P -m -U -f -l -d -o
     -> call ftp
-dig drill nslookup host ping ping6 fping traceroute whois kdig delv dog doggo resolvectl getent mtr tracepath ntpdate finger arping
-        nping hping3 dnsx
+dig drill nslookup host ping ping6 fping traceroute whois kdig delv dog doggo resolvectl getent mtr tracepath ntpdate
+        finger arping nping hping3 dnsx : -c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T -e
     -> call lookup
-mail mailx mutt sendmail swaks sendemail msmtp
+mail mailx mutt sendmail swaks sendemail msmtp : -s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from
+        --server --body
     -> call mail
 logger : -n --server -P --port -f --file -p -t -i! --priority --tag
     -> reads -f|--file ; reach -n|--server sends
@@ -566,7 +481,7 @@ ngrok lt localtunnel bore frpc chisel
     1-~(?s).* -> defence other {line}
     words~(?s)-[^-].*|--[^=]+ -> defence other {line}
     -> network other {line}
-rclone
+rclone : --config --transfers --exclude --include --filter --bwlimit --max-age --min-age --drive-shared-with-me
     -> call rclone
 """,
     curl=_curl,

@@ -27,21 +27,8 @@ _LOADERS = re.compile(
     r"(?:psql|mysql|mariadb|sqlite3|n?vim|vi|ex|emacs|ssh|scp|sftp|curl|gdb|lldb|make|gmake"
     r"|docker(?:-compose)?|ansible-playbook)"
 )
-_LOADS = (
-    "-f",
-    "-u",
-    "-F",
-    "-S",
-    "-K",
-    "-l",
-    "-x",
-    "-init",
-    "--file",
-    "--config",
-    "--load",
-    "--command",
-    "--makefile",
-    "--init-file",
+_LOADS = tuple(
+    "-f -u -F -S -K -l -x -init --file --config --load --command --makefile --init-file".split()
 )
 """Options of these whose value is a file that is run, or says what is."""
 _SETTINGS = frozenset(

@@ -20,74 +20,49 @@ SHELLS = frozenset(
     "sh bash dash zsh ksh ksh93 mksh pdksh lksh ash rbash fish yash posh csh tcsh osh elvish"
     " xonsh nu".split()
 )
-_STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev/tty")
-LANGUAGES: dict[str, tuple[str, str]] = {
-    "python": ("python", "c"),
-    "python2": ("python", "c"),
-    "python3": ("python", "c"),
-    "pypy": ("python", "c"),
-    "pypy3": ("python", "c"),
-    "ipython": ("python", "c"),
-    "perl": ("perl", "eE"),
-    "ruby": ("ruby", "e"),
-    "irb": ("ruby", "e"),
-    "node": ("node", "ep"),
-    "nodejs": ("node", "ep"),
-    "deno": ("node", ""),
-    "bun": ("node", "ep"),
-    "php": ("php", "rBRE"),
-    "lua": ("lua", "e"),
-    "luajit": ("lua", "e"),
-    "tclsh": ("tcl", ""),
-    "expect": ("tcl", "c"),
-    "awk": ("awk", ""),
-    "gawk": ("awk", "e"),
-    "mawk": ("awk", ""),
-    "nawk": ("awk", ""),
-    "sed": ("sed", "e"),
-    "gsed": ("sed", "e"),
-    "psql": ("sql", "c"),
-    "mysql": ("sql", "e"),
-    "mariadb": ("sql", "e"),
-    "sqlite3": ("sql", ""),
-    "osascript": ("applescript", "e"),
-    "rscript": ("r", "e"),
-    "r": ("r", "e"),
-    "julia": ("julia", "eE"),
-    "guile": ("scheme", "c"),
-    "ed": ("ed", ""),
-    "ex": ("vim", "c"),
-    "vi": ("vim", "c"),
-    "vim": ("vim", "c"),
-    "nvim": ("vim", "c"),
-    **dict.fromkeys(("view", "gvim", "rvim", "rview", "vimdiff"), ("vim", "c")),
-    "emacs": ("lisp", ""),
-    "jshell": ("java", ""),
-    "groovy": ("groovy", "e"),
-    "tsx": ("node", "e"),
-    "ts-node": ("node", "e"),
-    "sqlcmd": ("sql", "Q"),
-    "clickhouse-client": ("sql", "q"),
-    "duckdb": ("sql", "c"),
-    "cqlsh": ("sql", "e"),
-    "mongosh": ("node", ""),
-    "mongo": ("node", ""),
-    "redis-cli": ("redis", ""),
-    "bc": ("bc", ""),
-    "dc": ("dc", ""),
-    "m4": ("m4", ""),
-    "gnuplot": ("gnuplot", "e"),
+_STDIN = tuple("- /dev/stdin /dev/fd/0 /proc/self/fd/0 /dev/tty".split())
+_LANGUAGES = """
+python python2 python3 pypy pypy3 ipython : python c
+perl : perl eE
+ruby irb : ruby e
+node nodejs bun : node ep
+deno mongosh mongo : node
+php : php rBRE
+lua luajit : lua e
+tclsh : tcl
+expect : tcl c
+awk mawk nawk : awk
+gawk : awk e
+sed gsed : sed e
+psql duckdb : sql c
+mysql mariadb cqlsh : sql e
+sqlite3 : sql
+osascript : applescript e
+rscript r : r e
+julia : julia eE
+guile : scheme c
+ed : ed
+ex vi vim nvim view gvim rvim rview vimdiff : vim c
+emacs : lisp
+jshell : java
+groovy : groovy e
+tsx ts-node : node e
+sqlcmd : sql Q
+clickhouse-client : sql q
+redis-cli : redis
+bc : bc
+dc : dc
+m4 : m4
+gnuplot : gnuplot e
+"""
+LANGUAGES = {
+    name: (language, letters)
+    for names, _, row in (line.partition(" : ") for line in _LANGUAGES.strip().splitlines())
+    for language, _, letters in [row.partition(" ")]
+    for name in names.split()
 }
 """Interpreters: their language, and the options that take program text."""
-_LONG_TEXTS = (
-    "--eval",
-    "--print",
-    "--execute",
-    "--command",
-    "--expression",
-    "--quiet-eval",
-    "--cmd",
-)
+_LONG_TEXTS = tuple("--eval --print --execute --command --expression --quiet-eval --cmd".split())
 _OPTION_VALUES = {
     "python": "WXmQ",
     "perl": "ImMCDx",

@@ -22,7 +22,7 @@ _KEY_HEADER = re.compile(
     r"|credential)[\w-]*\s*[:=]",
     re.IGNORECASE,
 )
-_HEADERS = ("-H", "--header", "--proxy-header", "-b", "--cookie")
+_HEADERS = tuple("-H --header --proxy-header -b --cookie".split())
 _USER_OF = re.compile(r"(?i)[a-z][a-z0-9+.-]*://[^@/]*@")
 _OF_PROVIDERS = {
     "GITHUB": "git",

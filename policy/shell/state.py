@@ -17,21 +17,7 @@ _MAX_COMMANDS = 512
 _MAX_REASONS = 16
 _MAX_FILES = 32
 _COUNTS = frozenset(
-    (
-        "let",
-        "unset",
-        "read",
-        "test",
-        "[",
-        "printf",
-        "declare",
-        "typeset",
-        "local",
-        "export",
-        "mapfile",
-        "readarray",
-        "wait",
-    )
+    "let unset read test [ printf declare typeset local export mapfile readarray wait".split()
 )
 _INDEX = re.compile(
     r"(?:^|[=+*/%(\[, -])[A-Za-z_]\w{0,64}\[[^\]\[`$]*(?:\$[^(\]\[`$][^\]\[`$]*)*(?:\$\(|`)",

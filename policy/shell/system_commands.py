@@ -80,7 +80,6 @@ def _is_broad(place: PathTarget) -> bool:
 
 
 def _chown(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("--reference", "--from"))
     operands = args.operands if args.all("--reference") else args.operands[1:]
     recursive = args.has("-R", "--recursive")
     for word in operands:
@@ -121,25 +120,10 @@ def _erase(command: Command, args: Args, findings: Findings) -> None:
         findings.add("delete", "device", " ".join(args.texts), wide=True)
 
 
-_POWER_VERBS = (
-    "poweroff",
-    "reboot",
-    "halt",
-    "kexec",
-    "rescue",
-    "emergency",
-    "soft-reboot",
-    "isolate",
-)
-
-
-_SYSTEMCTL = tuple(
-    "-H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root".split()
-)
+_POWER_VERBS = tuple("poweroff reboot halt kexec rescue emergency soft-reboot isolate".split())
 
 
 def _systemctl(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _SYSTEMCTL)
     if not args.operands:
         return
     verb, units = args.operands[0].known, args.operands[1:]
@@ -317,7 +301,7 @@ machinectl
     -> nothing
 chmod gchmod
     -> call chmod
-chown chgrp
+chown chgrp : --reference --from
     -> call chown
 setcap
     !-r|-v -> privilege system {}
@@ -381,7 +365,8 @@ shutdown reboot halt poweroff
     -> process system {} wide
 init telinit
     1-=0|1|6|s|S|u -> process system {} wide
-systemctl service rc-service invoke-rc.d sv launchctl initctl rc-update
+systemctl service rc-service invoke-rc.d sv launchctl initctl rc-update : -H -M -p -t -s -n -o --property --type
+        --signal --kill-who --lines --output --host --root
     -> call systemctl
 kill
     -> call kill

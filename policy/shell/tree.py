@@ -164,23 +164,7 @@ Node: TypeAlias = (
     Simple | Pipe | AndOrList | Seq | GroupCommand | If | While | For | CaseCommand | Func | Test
 )
 _GOES_ON = frozenset(
-    (
-        "cd",
-        "mkdir",
-        "export",
-        "echo",
-        "printf",
-        "true",
-        ":",
-        "set",
-        "shopt",
-        "alias",
-        "local",
-        "declare",
-        "readonly",
-        "touch",
-        "source",
-    )
+    "cd mkdir export echo printf true : set shopt alias local declare readonly touch source".split()
 )
 """Commands that fail by accident alone: what follows them behind `&&` is taken to run."""
 

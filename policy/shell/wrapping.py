@@ -31,158 +31,105 @@ class Wrap(msgspec.Struct, frozen=True):
     """The command stands behind this word, as `--`."""
 
 
-WRAPS: dict[str, Wrap] = {
-    "adb": Wrap("stP", behind="shell", is_own=True, place="remote"),
-    "pdsh": Wrap("wxl", is_own=True, place="remote"),
-    "dsh": Wrap("mg", is_own=True, place="remote"),
-    "apptainer": Wrap(behind="exec", skip=1, is_own=True, place="container"),
-    "singularity": Wrap(behind="exec", skip=1, is_own=True, place="container"),
-    "multipass": Wrap(behind="--", is_own=True, place="container"),
-    "incus": Wrap(behind="--", is_own=True, place="container"),
-    "wsl": Wrap("du", is_own=True),
-    "ip": Wrap(behind="exec", skip=1, is_own=True),
-    "shx": Wrap(),
-    **dict.fromkeys(
-        (
-            "xterm",
-            "urxvt",
-            "rxvt",
-            "konsole",
-            "alacritty",
-            "x-terminal-emulator",
-            "st",
-            "xfce4-terminal",
-            "lxterminal",
-        ),
-        Wrap(behind="-e", is_own=True),
-    ),
-    "nohup": Wrap(),
-    "setsid": Wrap(),
-    "command": Wrap(),
-    "builtin": Wrap(),
-    "noglob": Wrap(),
-    "nocorrect": Wrap(),
-    "time": Wrap("fo", ("format", "output")),
-    "gtime": Wrap("fo"),
-    "exec": Wrap("a"),
-    "nice": Wrap("n", ("adjustment",)),
-    "ionice": Wrap("cnpPu", ("class", "classdata")),
-    "-": Wrap(),
-    "timeout": Wrap("ks", ("kill-after", "signal"), 1),
-    "gtimeout": Wrap("ks", ("kill-after", "signal"), 1),
-    "stdbuf": Wrap("ioe", ("input", "output", "error")),
-    "unbuffer": Wrap(),
-    "chronic": Wrap(),
-    "ifne": Wrap(),
-    "eatmydata": Wrap(),
-    "fakeroot": Wrap("lsb"),
-    "catchsegv": Wrap(),
-    "tsocks": Wrap(),
-    "proxychains": Wrap("f"),
-    "proxychains4": Wrap("f"),
-    "torsocks": Wrap("uaPp"),
-    "torify": Wrap(),
-    "rlwrap": Wrap("bcCDfghHlmMOpPqsStwz"),
-    "taskset": Wrap(skip=1),
-    "chrt": Wrap("TPD", skip=1),
-    "numactl": Wrap("CNiplm"),
-    "prlimit": Wrap(),
-    "setarch": Wrap(skip=1),
-    "linux32": Wrap(),
-    "linux64": Wrap(),
-    "i386": Wrap(),
-    "x86_64": Wrap(),
-    "cpulimit": Wrap("lpe"),
-    "softlimit": Wrap("acdfmorst"),
-    "chpst": Wrap("ueoOfmlLbnP012"),
-    "setpriv": Wrap("", ("reuid", "regid", "groups")),
-    "capsh": Wrap(),
-    "setuidgid": Wrap(skip=1),
-    "envuidgid": Wrap(skip=1),
-    "dbus-run-session": Wrap(),
-    "dbus-launch": Wrap(),
-    "xvfb-run": Wrap("enpsfw"),
-    "faketime": Wrap("f", skip=1),
-    "caffeinate": Wrap("tw"),
-    "systemd-inhibit": Wrap("", ("what", "who", "why", "mode")),
-    "systemd-cat": Wrap("tp"),
-    "systemd-run": Wrap(
-        "puGEM", ("unit", "uid", "gid", "property", "slice", "setenv"), is_own=True
-    ),
-    "pkexec": Wrap("", ("user",), is_root=True),
-    "gosu": Wrap(skip=1, is_root=True),
-    "su-exec": Wrap(skip=1, is_root=True),
-    "calife": Wrap(is_root=True),
-    "sudo": Wrap(
-        "ugpCDhRTUrt",
-        (
-            "user",
-            "group",
-            "prompt",
-            "chdir",
-            "host",
-            "chroot",
-            "command-timeout",
-            "other-user",
-            "role",
-        ),
-        is_root=True,
-    ),
-    "doas": Wrap("uC", is_root=True),
-    "gksu": Wrap("u", is_root=True),
-    "gksudo": Wrap("u", is_root=True),
-    "kdesudo": Wrap("u", is_root=True),
-    "sudoedit": Wrap("u"),
-    "chroot": Wrap("", ("userspec", "groups"), 1, is_own=True),
-    "unshare": Wrap("SG", ("root", "wd"), is_own=True),
-    "nsenter": Wrap("tSG", ("target", "setuid"), is_own=True),
-    "strace": Wrap("eopsSuaIbOPXE", is_own=True),
-    "ltrace": Wrap("eopsunaAFlDSw", is_own=True),
-    "valgrind": Wrap(is_own=True),
-    "perf": Wrap("eopFg", skip=1, is_own=True),
-    "gdb": Wrap("exdp", ("ex", "args"), is_own=True),
-    "firejail": Wrap(),
-    "bwrap": Wrap(behind="--"),
-    "proot": Wrap("rbwqS"),
-    "flatpak-spawn": Wrap(),
-    "watch": Wrap("ndq", ("interval",), is_joined=True),
-    "entr": Wrap(),
-    "retry": Wrap("td"),
-    "ssh-agent": Wrap("at"),
-    "xdg-terminal-exec": Wrap(),
-    "start-stop-daemon": Wrap("pxnuacdk", behind="--"),
-    "dumb-init": Wrap(),
-    "tini": Wrap("ep"),
-    "s6-setuidgid": Wrap(skip=1),
-    "run0": Wrap("u", is_root=True),
-    "multitime": Wrap("niq"),
-    "hyperfine": Wrap("wmMrpcS", is_joined=True),
-    "ts": Wrap(),
-    "script-wrapper": Wrap(),
-    "lxc-attach": Wrap("n", behind="--", is_own=True, place="container"),
-    "uv": Wrap(behind="run", is_own=True),
-    "poetry": Wrap(behind="run", is_own=True),
-    "pipenv": Wrap(behind="run", is_own=True),
-    "pdm": Wrap(behind="run", is_own=True),
-    "bundle": Wrap(behind="exec", is_own=True),
-    "hatch": Wrap(behind="run", is_own=True),
-    "rye": Wrap(behind="run", is_own=True),
-    "op": Wrap(behind="--", is_own=True),
-    "aws-vault": Wrap(behind="--", is_own=True),
-    "doppler": Wrap(behind="--", is_own=True),
-    "direnv": Wrap(behind="exec", skip=1, is_own=True),
-    "dotenv": Wrap(behind="--", is_own=True),
-    "kubectl": Wrap(behind="--", is_own=True, place="container"),
-    "oc": Wrap(behind="--", is_own=True, place="container"),
-    "conda": Wrap("np", behind="run", is_own=True),
-    "lxc": Wrap(behind="--", is_own=True, place="container"),
-    "vagrant": Wrap(behind="--", is_own=True, place="remote"),
-    "nix": Wrap(behind="-c", is_own=True),
+_TABLE = r"""
+adb : -stP own remote behind=shell
+pdsh : -wxl own remote
+dsh : -mg own remote
+apptainer singularity : skip=1 own container behind=exec
+multipass incus kubectl oc lxc : own container behind=--
+wsl : -du own
+ip direnv : skip=1 own behind=exec
+shx nohup setsid command builtin noglob nocorrect - unbuffer chronic ifne eatmydata catchsegv tsocks
+    torify prlimit linux32 linux64 i386 x86_64 capsh dbus-run-session dbus-launch firejail
+    flatpak-spawn entr xdg-terminal-exec dumb-init ts script-wrapper :
+xterm urxvt rxvt konsole alacritty x-terminal-emulator st xfce4-terminal lxterminal : own behind=-e
+time : -fo --format --output
+gtime : -fo
+exec : -a
+nice : -n --adjustment
+ionice : -cnpPu --class --classdata
+timeout gtimeout : -ks --kill-after --signal skip=1
+stdbuf : -ioe --input --output --error
+fakeroot : -lsb
+proxychains proxychains4 : -f
+torsocks : -uaPp
+rlwrap : -bcCDfghHlmMOpPqsStwz
+taskset setarch setuidgid envuidgid s6-setuidgid : skip=1
+chrt : -TPD skip=1
+numactl : -CNiplm
+cpulimit : -lpe
+softlimit : -acdfmorst
+chpst : -ueoOfmlLbnP012
+setpriv : --reuid --regid --groups
+xvfb-run : -enpsfw
+faketime : -f skip=1
+caffeinate : -tw
+systemd-inhibit : --what --who --why --mode
+systemd-cat : -tp
+systemd-run : -puGEM --unit --uid --gid --property --slice --setenv own
+pkexec : --user root
+gosu su-exec : skip=1 root
+calife : root
+sudo : -ugpCDhRTUrt --user --group --prompt --chdir --host --chroot --command-timeout --other-user
+    --role root
+doas : -uC root
+gksu gksudo kdesudo run0 : -u root
+sudoedit : -u
+chroot : --userspec --groups skip=1 own
+unshare : -SG --root --wd own
+nsenter : -tSG --target --setuid own
+strace : -eopsSuaIbOPXE own
+ltrace : -eopsunaAFlDSw own
+valgrind : own
+perf : -eopFg skip=1 own
+gdb : -exdp --ex --args own
+bwrap : behind=--
+proot : -rbwqS
+watch : -ndq --interval joined
+retry : -td
+ssh-agent : -at
+start-stop-daemon : -pxnuacdk behind=--
+tini : -ep
+multitime : -niq
+hyperfine : -wmMrpcS joined
+lxc-attach : -n own container behind=--
+uv poetry pipenv pdm hatch rye : own behind=run
+bundle : own behind=exec
+op aws-vault doppler dotenv : own behind=--
+conda : -np own behind=run
+vagrant : own remote behind=--
+nix : own behind=-c
+"""
+"""`NAMES : OPTIONS`: the options that take the next word (letters in one, `--long`), and what else
+holds: so many words to `skip`, `own`, `root`, `joined`, its place, what the command stands
+`behind`."""
+
+
+def _row(text: str) -> Wrap:
+    parts = text.split()
+    settings = dict(part.split("=", 1) for part in parts if part[0] != "-" and "=" in part)
+    return Wrap(
+        "".join(part[1:] for part in parts if re.match("-[^-]", part)),
+        tuple(part[2:] for part in parts if part.startswith("--")),
+        int(settings.get("skip", "0")),
+        "own" in parts,
+        "root" in parts,
+        "joined" in parts,
+        "container" if "container" in parts else "remote" if "remote" in parts else "here",
+        settings.get("behind", ""),
+    )
+
+
+WRAPS = {
+    name: wrap
+    for line in re.sub(r"\n +", " ", _TABLE.strip()).splitlines()
+    for wrap in [_row(line.partition(" :")[2])]
+    for name in line.partition(" :")[0].split()
 }
 """Wrappers whose command is the rest of their words."""
 _OPTION = re.compile(r"-[^-]|--.")
 _LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*|\.so[\w.]*)")
-CONTAINERS = frozenset(("docker", "podman", "nerdctl", "docker-compose", "podman-compose"))
+CONTAINERS = frozenset("docker podman nerdctl docker-compose podman-compose".split())
 _OF_CONTAINERS = frozenset(
     """add-host attach blkio-weight cap-add cap-drop cidfile cpu-shares cpus cpuset-cpus device dns e entrypoint env env-file expose
     gpus h hostname ip l label link log-driver m memory mount n name net network network-alias p pid
@@ -194,26 +141,11 @@ _OF_CONTAINERS = frozenset(
 """Their options that take the next word."""
 
 
-_OF_RUNNERS = (
-    "with",
-    "with-requirements",
-    "with-editable",
-    "python",
-    "extra",
-    "group",
-    "only-group",
-    "package",
-    "directory",
-    "project",
-    "env-file",
-    "index-url",
-    "extra-index-url",
-    "index",
-    "default-index",
-    "refresh-package",
-    "env",
-    "name",
-    "prefix",
+_OF_RUNNERS = tuple(
+    """
+    with with-requirements with-editable python extra group only-group package directory project
+    env-file index-url extra-index-url index default-index refresh-package env name prefix
+""".split()
 )
 """Options behind `run` that take the next word."""
 
