@@ -33,7 +33,7 @@ from policy.surface import ShellText, Surface, UrlUse, surface_of
 from protocol.folding import is_plain, without_unseen
 
 if TYPE_CHECKING:
-    from policy.shell.commands import Command
+    from policy.shell.command import Command
 
 Source = Literal["shell", "paths", "network", "stored"]
 """Where an effect was found: in text for a shell (or program code), a path, an address, a script in

@@ -10,10 +10,10 @@ import msgspec
 from policy.effects import Effect
 from policy.network import LISTED
 from policy.paths import place
-from policy.shell.commands import Command
-from policy.shell.effects_of import effects_of
-from policy.shell.program_texts import Runner
-from policy.shell.resolving import resolve
+from policy.shell.command import Command
+from policy.shell.commands.effects_of import effects_of
+from policy.shell.commands.program_texts import Runner
+from policy.shell.run.resolving import resolve
 from policy.stored import stored_in
 from protocol.folding import fold
 

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from policy import preset
 from policy.base import ALLOW, ToolCall
 from policy.loading import load
-from policy.shell.effects_of import HANDLERS
-from policy.shell.file_commands import table
-from policy.shell.file_table import DOES_NOTHING
+from policy.shell.commands.effects_of import HANDLERS
+from policy.shell.commands.file_commands import table
+from policy.shell.commands.file_table import DOES_NOTHING
 from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from sluice.check import examine

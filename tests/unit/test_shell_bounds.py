@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from policy.base import ToolCall
-from policy.shell.budget import MAX_DEPTH, MAX_TEXT_BYTES
-from policy.shell.program_texts import effects_of_code
+from policy.shell.commands.program_texts import effects_of_code
+from policy.shell.parse.budget import MAX_DEPTH, MAX_TEXT_BYTES
 from policy.shell.reading import _read, load, read
-from policy.shell.resolving import resolve
+from policy.shell.run.resolving import resolve
 from policy.touch import NOWHERE, Touch, _remembered, touch_of
 from tests.support.cpu import slowness
 from tests.support.repository import ROOT

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from policy.effects import Effect
-from policy.shell.effects_of import is_described
-from policy.shell.program_texts import CodeReading, effects_of_code
+from policy.shell.commands.effects_of import is_described
+from policy.shell.commands.program_texts import CodeReading, effects_of_code
 from policy.shell.reading import read
 from tests.support.cpu import slowness
 

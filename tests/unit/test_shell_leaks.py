@@ -7,7 +7,7 @@ import pytest
 
 from policy.base import Allow, Block, ToolCall, Verdict
 from policy.loading import load
-from policy.shell.key_files import MAX_WORDS
+from policy.shell.commands.key_files import MAX_WORDS
 from protocol.config import Config, PolicyStep
 
 POLICIES, _ = load(

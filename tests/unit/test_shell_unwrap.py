@@ -3,7 +3,7 @@ root, in a container, or elsewhere."""
 
 import pytest
 
-from policy.shell.resolving import resolve
+from policy.shell.run.resolving import resolve
 
 RM = ["rm", "-rf", "/x"]
 

@@ -3,7 +3,7 @@ found in each."""
 
 import pytest
 
-from policy.shell.resolving import resolve
+from policy.shell.run.resolving import resolve
 
 WAYS = [
     '"$(command -v rm)" -rf /x',

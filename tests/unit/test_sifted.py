@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from policy.shell import program_texts
-from policy.shell.sifted import Sifted
+from policy.shell.commands import program_texts
+from policy.shell.commands.sifted import Sifted
 
 WORDS = r"(?:\bos\.system|\bsh|[\"']run[\"'])\s*\("
 

@@ -1,4 +1,4 @@
-"""What two parsers find in a shell text, in one form: ours (`policy.shell.parsing`) and
+"""What two parsers find in a shell text, in one form: ours (`policy.shell.parse.parsing`) and
 tree-sitter's grammar of bash.
 
 A command is a tuple of its words as a shell hands them on; HOLE stands for what is known only when
@@ -14,10 +14,10 @@ from typing import Any
 import tree_sitter
 import tree_sitter_bash
 
-from policy.shell.budget import NotRead, OutOfWork, StepBudget
-from policy.shell.escapes import ansi_c
-from policy.shell.parsing import parse
-from policy.shell.tree import (
+from policy.shell.parse.budget import NotRead, OutOfWork, StepBudget
+from policy.shell.parse.escapes import ansi_c
+from policy.shell.parse.parsing import parse
+from policy.shell.parse.tree import (
     AndOrList,
     Arith,
     Array,

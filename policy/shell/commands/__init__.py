@@ -1,0 +1,1 @@
+"""What commands do: tables of their options and words, and the effects of them together."""

@@ -1,0 +1,1 @@
+"""The grammar of shell texts: words, commands, and what stands between them."""
