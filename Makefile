@@ -1,5 +1,5 @@
 # Everything installs what it needs into .venv: nothing to prepare but Python 3.11 or newer.
-.PHONY: help up test test-all browser-test agents-test conformance check gate chaos compose-test fuzz lock format
+.PHONY: help up test test-all browser-test agents-test conformance check gate efficacy chaos compose-test fuzz lock format
 PYTHON := .venv/bin/python
 export PYTHONPATH := $(CURDIR)
 # Tests start processes by the hundred: without its compiled form each takes half a second of CPU more to read the product.
@@ -16,6 +16,7 @@ TAKES_gate := ARGS
 TAKES_compose-test := ARGS
 TAKES_chaos := SECONDS CALLS SEED ARGS
 TAKES_fuzz := SECONDS ARGS
+TAKES_efficacy := CORPORA
 TAKES_lock := UPGRADE
 TAKES := $(foreach goal,$(or $(MAKECMDGOALS),up),$(TAKES_$(goal)))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -62,6 +63,11 @@ check:  ## lint, format, types, imports, schema
 gate:  ## what a chunk takes, counted and beside a bare upstream, held against bench/gate/bounds.py; ARGS=--print for new bounds
 	@scripts/setup local
 	@$(PYTHON) -m bench.gate $(ARGS)
+
+efficacy:  ## which module and table row of the readers of shell texts changes which decisions; CORPORA=DIR measures the presets anew and takes labelled commands from there
+	@scripts/setup dev
+	@$(if $(CORPORA),$(PYTHON) -m scripts.efficacy --measure $(call option,CORPORA,--corpora))
+	@$(PYTHON) -m scripts.ablation $(call option,CORPORA,--corpora)
 
 chaos:  ## processes, stores and networks broken under load; SECONDS=1800 CALLS=20000 SEED=7 for the random run
 	@scripts/setup dev

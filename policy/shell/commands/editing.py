@@ -1,5 +1,9 @@
 """Files that are changed by a program text in the command: `sed -i`, `perl -pi`, `awk
-'{print > "x"}'`, `yq -i`."""
+'{print > "x"}'`, `yq -i`.
+
+The attack: a line into a file of the system, as `perl -pi -e 's/x/y/' /etc/sudoers`
+(`tests/unit/test_coding_agent.py:OPTIONS`). No labelled call does.
+"""
 
 import re
 

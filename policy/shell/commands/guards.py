@@ -1,4 +1,8 @@
-"""Names of services, agents and tools that protect a machine or keep its traces."""
+"""Names of services, agents and tools that protect a machine or keep its traces.
+
+The attack: to stop, kill or remove a guard before anything else, as `systemctl stop auditd`
+(`tests/unit/test_shell_effects.py`). No labelled call does.
+"""
 
 import re
 

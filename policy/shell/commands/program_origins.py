@@ -3,6 +3,9 @@ prints, or the index it installs from.
 
 `policy/shell/following` finds where data goes; this finds where programs come from, if no download
 in this text is piped into them.
+
+The attack: a stranger's repository, index or image that is built or run in the next step
+(`tests/unit/test_coding_agent.py:STRANGERS`). No labelled call does.
 """
 
 import re

@@ -4,6 +4,9 @@ receives.
 A word may carry a key that the host issued: in an authentication header, after `--token`, as the
 user of an address. That is how keys are used. A whole settings file there, or a key named after
 another provider, leaks to somebody who should not have it.
+
+The attack: a settings file or a key in the words of a request to a stranger, or a program that
+sends, as `croc send .env` (`tests/unit/test_shell_leaks.py`). No labelled call does.
 """
 
 import re

@@ -5,6 +5,9 @@ No table can hold every program that runs others. Such texts can be recognised b
 (`--exec`, `--pager`, `-toolexec`), by what surrounds them (`system(...)`, `Command("rm")`) or by
 how they begin (`!` in the words and lines of clients). They are analysed as if they ran, and only
 their effects count: a text that is not shell text has none, and does not affect the call.
+
+The attack: any program with such an option in place of `xargs` or `bash`
+(`tests/unit/test_shell_carried.py`). No labelled call does.
 """
 
 import re
