@@ -81,7 +81,8 @@ class Row:
     """The rules of some commands, made of their text when the first of them is seen."""
 
     def __init__(self, options: str, lines: list[str], calls: Mapping[str, Handler]) -> None:
-        self.valued = frozenset(options.split())
+        # in their order: an option that is cut short is the first that begins so
+        self.valued = dict.fromkeys(options.split())
         self.lines = lines
         self.calls = calls
         self.rules: list[_Rule] = []
