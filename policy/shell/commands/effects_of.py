@@ -17,6 +17,7 @@ from policy.shell.commands import (
     defence_commands,
     editing,
     file_commands,
+    finding_files,
     git_commands,
     key_files,
     net_commands,
@@ -43,8 +44,9 @@ from policy.shell.commands.command_traits import (
 from policy.shell.commands.file_table import DOES_NOTHING, WHOLE
 from policy.shell.commands.findings import Findings, Handler
 from policy.shell.commands.following import follow
+from policy.shell.commands.program_code import Runner
 from policy.shell.commands.program_origins import built, comes_from_elsewhere, copied, source_given
-from policy.shell.commands.program_texts import Runner, effects_of_code
+from policy.shell.commands.program_texts import effects_of_code
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,
@@ -498,7 +500,7 @@ def _listed(command: Command, findings: Findings) -> list[PathTarget] | None:
     )
     if command.name in ("find", "gfind"):
         texts = [w.known for w in command.words[1:]]
-        return [file_commands.chosen(place, texts) for place in roots]
+        return [finding_files.chosen(place, texts) for place in roots]
     if command.name not in _LISTERS:
         return None
     is_search = command.name not in ("ls", "dir")

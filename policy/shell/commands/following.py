@@ -12,8 +12,8 @@ from policy.paths import PathTarget
 from policy.shell.command import Command, Word
 from policy.shell.commands.command_traits import SHELLS, SOCKET, feeders
 from policy.shell.commands.findings import SECRET_NAME, Findings
-from policy.shell.commands.net_commands import has_secret_variable
 from policy.shell.commands.sending import ONE_KEY, is_astray, keys_in
+from policy.shell.commands.web_commands import has_secret_variable
 
 
 def follow(commands: Sequence[Command], all_findings: Sequence[Findings]) -> None:

@@ -2,33 +2,31 @@
 `find`, containers, other hosts and git."""
 
 import re
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from policy.patterns import compile_re2
-from policy.shell.run import decoding, programs
-from policy.shell.run.builtins import BUILTINS, run_environment, run_values
+from policy.shell.run import decoding, interpreters, programs, shells
+from policy.shell.run.builtins import BUILTINS
 from policy.shell.run.carried import OF_THEIR_OWN, commands_given, run_subscripts, run_variables
-from policy.shell.run.git import git
-from policy.shell.run.indirect_options import apply_configured_options, cmake
+from policy.shell.run.indirect_options import apply_configured_options
+from policy.shell.run.interpreters import LANGUAGES, after
 from policy.shell.run.machine import Machine
-from policy.shell.run.many import fd, find, parallel, xargs
-from policy.shell.run.programs import LANGUAGES, SHELLS, after
+from policy.shell.run.nested_texts import run_environment
+from policy.shell.run.programs import SHELLS
 from policy.shell.run.state import Invocation, Out, base_name, texts
 from policy.shell.run.values import HOME, UNKNOWN, Field, glob_text, is_known
+from policy.shell.run.wrappers import SPECIAL, wrapped
 from policy.shell.run.wrapping import (
-    CONTAINERS,
-    Wrap,
-    after_options,
-    behind,
-    in_container,
-    is_alone,
     wrap_of,
 )
 
 MAX_WRAPPERS = 24
+
+
 _MAX_ITEMS = 16
+
+
 DANGEROUS = frozenset(
     """rm rmdir shred dd mkfs wipefs unlink truncate srm chmod chown chattr setfacl kill killall pkill reboot shutdown halt poweroff init
     iptables nft ufw useradd usermod userdel passwd visudo insmod rmmod modprobe mount umount
@@ -38,20 +36,29 @@ DANGEROUS = frozenset(
     parted fdisk sgdisk cryptsetup swapoff setcap mv tee eval base64 find xargs""".split()
 )
 """Commands that a pattern for a name is tried on."""
+
+
 _WRAPPED = frozenset(
     """rm shred dd mkfs wipefs truncate srm chmod chown chattr pkill iptables curl wget nc ncat socat bash sh zsh dash ksh python python3
     perl ruby node php sudo su doas mkfs.ext4 mkfs.xfs parted sgdisk setcap tee xargs""".split()
 )
 """Commands that, behind an unknown program, make it a wrapper that must be looked into. Many others
 are names of subcommands too."""
+
+
 _HAS_WORDS = re.compile(r"-\w|--\w|[/~.*]|[a-z]+=|[^ ]*[*?]")
 """How the word behind such a command begins, if that is one: an option, a path, a pattern."""
+
+
 _OF_GNU = frozenset(
     "rm rmdir cp mv dd ln chmod chown shred cat tee truncate unlink mkfifo install touch".split()
 )
 """Programs that have a `g` before their name where there are others of that name."""
+
+
 _WRITES = frozenset("dd mkfifo curl wget aria2c axel fetch".split())
-_LOCAL_COMMAND = re.compile(r"(?i)(?:proxy|local|knownhosts)command[= ]\s*(.*)", re.DOTALL)
+
+
 _SUBCOMMANDS = frozenset(
     """git hg svn bzr jj docker podman nerdctl kubectl oc npm yarn pnpm bun pip pip3 pipx apt apt-get apt-cache aptitude dnf yum zypper
     pacman apk brew port snap flatpak cargo go gem composer conda helm aws gcloud gsutil az s3cmd
@@ -75,10 +82,14 @@ _SUBCOMMANDS = frozenset(
     jq yq sed awk bc dc for select update-alternatives alternatives""".split()
 )
 """Programs that are known to take such a word as text, or as a command of their own."""
+
+
 _OTHER_SYSTEMS = frozenset(
     "powershell pwsh cmd wscript cscript mshta rundll32 regsvr32 reg certutil bitsadmin wmic"
     " vssadmin schtasks bcdedit diskpart".split()
 )
+
+
 _DRIVE = re.compile(r"[A-Za-z]:[A-Za-z\\/]")
 
 
@@ -159,7 +170,7 @@ def plain_or_more(machine: Machine, call: Invocation, name: str) -> Out:
     if special is not None:
         return special(machine, call)
     if name in SHELLS:
-        return programs.shell(machine, call)
+        return shells.shell(machine, call)
     if name in LANGUAGES:
         return interpreted(machine, call, name)
     wrap = wrap_of(name)
@@ -359,325 +370,9 @@ def unknown_wrapper(machine: Machine, call: Invocation, name: str) -> None:
 
 def interpreted(machine: Machine, call: Invocation, name: str) -> Out:
     """Run an interpreter; one that only edits text may have an output that is known."""
-    out = programs.interpreter(machine, call, name)
+    out = interpreters.interpreter(machine, call, name)
     return (
         answered(machine, call, name, out.commands[0], texts(call.fields[1:]))
         if name in decoding.KNOWN
         else out
     )
-
-
-# Wrappers
-
-
-def wrapped(machine: Machine, call: Invocation, name: str, wrap: Wrap) -> Out:
-    """Run the command behind a wrapper."""
-    inner, options = behind(wrap, call)
-    while wrap.skip and inner and inner[0].text.startswith("-"):
-        inner = inner[1:]
-    is_root = call.is_root or wrap.is_root
-    if name in ("command", "type") and any(option in ("-v", "-V") for option in options):
-        place = machine.emit(call)
-        return Out(decoding.printed("which", texts(inner), None) or "", [place])
-    if name == "sudo" and any(re.fullmatch(r"-[a-zA-Z]*[lvKkVe]", option) for option in options):
-        return machine.unknown_output(machine.emit(replace(call, is_root=True)))
-    assigns = list(call.assigns)
-    while (
-        inner
-        and wrap.is_root
-        and (match := re.fullmatch(r"([A-Za-z_]\w*)=(.*)", inner[0].text, re.DOTALL))
-    ):
-        assigns.append((match[1], match[2]))
-        inner = inner[1:]
-    around = replace(
-        call,
-        is_root=is_root,
-        assigns=assigns,
-        place=wrap.place if wrap.place != "here" else call.place,
-    )
-    is_shell = name == "sudo" and any(
-        re.fullmatch(r"-[a-zA-Z]*[si]|--shell|--login", option) for option in options
-    )
-    if wrap.is_own or not inner:
-        place = machine.emit(replace(around, place=call.place))
-        if not inner:
-            if name == "exec" and (call.stdin is not None or call.file is not None):
-                machine.around = replace(machine.around, stdin=call.stdin, file=call.file)
-            if is_shell or name in ("chroot", "unshare", "nsenter"):
-                return from_outer(machine, around, name)
-            return machine.unknown_output(place)
-    if (wrap.is_joined and "-x" not in options and "--exec" not in options) or is_shell:
-        return run_joined(machine, around, inner, name)
-    if name == "capsh":
-        return programs.shell(machine, around.inner([Field("sh"), *inner], name))
-    return dispatch(machine, around.inner(inner, name))
-
-
-def from_outer(machine: Machine, call: Invocation, name: str) -> Out:
-    """A wrapper that starts a shell, which reads what the wrapper would read."""
-    return programs.from_stdin(machine, call.inner([Field("sh")], name), [])
-
-
-def run_joined(machine: Machine, call: Invocation, fields: list[Field], name: str) -> Out:
-    """Run words as one text for a shell."""
-    return machine.program(" ".join(texts(fields)), replace(call, wrappers=(*call.wrappers, name)))
-
-
-def env(machine: Machine, call: Invocation) -> Out:
-    """`env`: assignments, options and a command; `-S` splits a text into all that."""
-    fields = call.fields
-    place = next(
-        (
-            at
-            for at in range(1, len(fields))
-            if fields[at].text.startswith(("-S", "-vS", "--split-string", "-iS"))
-        ),
-        0,
-    )
-    if place and all(field.text.startswith("-") or "=" in field.text for field in fields[1:place]):
-        match = re.match(r"-[vi]?S=?(.*)|--split-string=?(.*)", fields[place].text, re.DOTALL)
-        text = (match[1] or match[2] or "") if match else ""
-        remaining = fields[place + 1 :]
-        if not text and remaining:
-            text, remaining = remaining[0].text, remaining[1:]
-        return run_joined(
-            machine, call, [Field("env"), Field(text.replace("\\_", " ")), *remaining], "env"
-        )
-    at = after_options(fields, 1, "uCPa", ("unset", "chdir", "argv0"))
-    assigns = list(call.assigns)
-    while at < len(fields) and (match := re.fullmatch(r"([^=]+)=(.*)", fields[at].text, re.DOTALL)):
-        assigns.append((match[1], match[2]))
-        at += 1
-    if at >= len(fields):
-        return machine.unknown_output(machine.emit(replace(call, assigns=assigns)))
-    return dispatch(machine, replace(call, assigns=assigns).inner(fields[at:], "env"))
-
-
-def busybox(machine: Machine, call: Invocation) -> Out:
-    """`busybox rm`: the command is a word of it."""
-    if len(call.fields) < 2 or call.at(1).startswith("-"):
-        return machine.unknown_output(machine.emit(call))
-    return dispatch(machine, call.inner(call.fields[1:], base_name(call)))
-
-
-def su(machine: Machine, call: Invocation) -> Out:
-    """`su -c text user`, `runuser -u user command`."""
-    words = texts(call.fields[1:])
-    name = base_name(call)
-    around = replace(call, is_root=True)
-    text = next(iter(after(words, "-c", "--command", "--session-command")), None)
-    joined = next(
-        (place for place, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), -1
-    )
-    if text is None and 0 <= joined < len(words) - 1:
-        text = words[joined + 1]
-    machine.emit(around)
-    if text is not None:
-        return machine.program(
-            text, replace(around, wrappers=(*call.wrappers, name), stdin=call.stdin)
-        )
-    if name == "runuser" and "-u" in words:
-        at = after_options(call.fields, 1, "ugGsw", ("user", "group", "shell"))
-        if at < len(call.fields):
-            return dispatch(machine, around.inner(call.fields[at:], name))
-    return from_outer(machine, around, name)
-
-
-def flock(machine: Machine, call: Invocation) -> Out:
-    """`flock file command`, `flock file -c text`."""
-    at = after_options(call.fields, 1, "wE", ("timeout", "conflict-exit-code")) + 1
-    place = machine.emit(call)
-    if call.at(at) in ("-c", "--command"):
-        return run_joined(machine, call, call.fields[at + 1 : at + 2], "flock")
-    return (
-        dispatch(machine, call.inner(call.fields[at:], "flock"))
-        if at < len(call.fields)
-        else machine.unknown_output(place)
-    )
-
-
-def ssh(machine: Machine, call: Invocation) -> Out:
-    """`ssh host command`: it runs on another host; so does what it reads, if there is no
-    command."""
-    at = after_options(call.fields, 1, "BbcDEeFIiJLlmOopQRSWw", ())
-    place = machine.emit(call)
-    host = call.at(at)
-    words = texts(call.fields[1:])
-    local = [match[1] for value in after(words, "-o") if (match := _LOCAL_COMMAND.match(value))]
-    run_values(machine, call, local, "ssh")
-    at = after_options(call.fields, at + 1, "BbcDEeFIiJLlmOopQRSWw", ())
-    remote = replace(
-        call, place="remote", host=UNKNOWN.sub("", host)[:200], wrappers=(*call.wrappers, "ssh")
-    )
-    if at < len(call.fields):
-        return machine.program(" ".join(texts(call.fields[at:])), remote)
-    if call.stdin is not None and any(map(is_known, call.stdin.text)):
-        return machine.program(call.stdin.text, replace(remote, stdin=None))
-    return machine.unknown_output(place)
-
-
-def ssh_copy(machine: Machine, call: Invocation) -> Out:
-    """`scp`, `sftp`: the programs that they use to connect."""
-    place = machine.emit(call)
-    words = texts(call.fields[1:])
-    local = [match[1] for value in after(words, "-o") if (match := _LOCAL_COMMAND.match(value))]
-    run_values(machine, call, [*local, *after(words, "-S")], machine.drafts[place].name)
-    return machine.unknown_output(place)
-
-
-def container(machine: Machine, call: Invocation) -> Out:
-    """`docker exec`, `docker run`: what runs there runs in a container."""
-    place = machine.emit(call)
-    fields, entry = in_container(call)
-    inside = replace(call, place="image" if is_alone(call) else "container")
-    fields = [Field(entry), *fields] if entry else fields
-    return (
-        dispatch(machine, inside.inner(fields, base_name(call)))
-        if fields
-        else machine.unknown_output(place)
-    )
-
-
-def script(machine: Machine, call: Invocation) -> Out:
-    """`script -c text file`."""
-    place = machine.emit(call)
-    text = next(iter(after(texts(call.fields[1:]), "-c", "--command")), "") or _last_of(
-        call, r"-[a-z]*c"
-    )
-    return (
-        run_joined(machine, call, [Field(text)], "script")
-        if text
-        else machine.unknown_output(place)
-    )
-
-
-def _last_of(call: Invocation, option: str) -> str:
-    return next(
-        (
-            call.at(place + 1)
-            for place, field in enumerate(call.fields)
-            if re.fullmatch(option, field.text)
-        ),
-        "",
-    )
-
-
-def socket_programs(machine: Machine, call: Invocation) -> Out:
-    """`nc -e command`, `socat ... exec:command`: a program with a socket for its input and
-    output."""
-    place = machine.emit(call)
-    words = texts(call.fields[1:])
-    runs = after(words, "-e", "-c", "--exec", "--sh-exec")
-    runs += [
-        match[1]
-        for word in words
-        for match in re.finditer(r"(?i)(?:exec|system):\s*(?:\"|')?([^,\"']+)", word)
-    ]
-    run_values(machine, call, runs, machine.drafts[place].name)
-    return machine.unknown_output(place)
-
-
-def behind_dashes(machine: Machine, call: Invocation) -> Out:
-    """Programs that run what stands behind `--`, or else their first words that are no options."""
-    name = base_name(call)
-    has_dashes = any(field.text == "--" for field in call.fields)
-    return wrapped(
-        machine, call, name, Wrap("efwidpP", behind="--" if has_dashes else "", is_own=True)
-    )
-
-
-def package_settings(machine: Machine, call: Invocation) -> Out:
-    """`apt -o DPkg::Pre-Invoke::=command`: a setting that is a command."""
-    place = machine.emit(call)
-    settings = after(texts(call.fields[1:]), "-o", "--option")
-    pairs = [text.partition("=") for text in settings]
-    run_values(
-        machine, call, [value for name, _, value in pairs if "invoke" in name.lower()], "apt"
-    )
-    return machine.unknown_output(place)
-
-
-def remote(*names: str) -> Callable[[Machine, Invocation], Out]:
-    """Make the handler of a tool that runs the values of these options on other hosts."""
-
-    def handle(machine: Machine, call: Invocation) -> Out:
-        place = machine.emit(call)
-        run_values(
-            machine,
-            replace(call, place="remote"),
-            after(texts(call.fields[1:]), *names),
-            machine.drafts[place].name,
-        )
-        return machine.unknown_output(place)
-
-    return handle
-
-
-SPECIAL: dict[str, Callable[[Machine, Invocation], Out]] = {
-    "env": env,
-    "genv": env,
-    "busybox": busybox,
-    "toybox": busybox,
-    "su": su,
-    "runuser": su,
-    "flock": flock,
-    "ssh": ssh,
-    "autossh": ssh,
-    "mosh": ssh,
-    "dbclient": ssh,
-    "sshpass": behind_dashes,
-    "watchexec": behind_dashes,
-    "gnome-terminal": behind_dashes,
-    "xargs": xargs,
-    "gxargs": xargs,
-    "find": find,
-    "gfind": find,
-    "fd": fd,
-    "fdfind": fd,
-    "parallel": parallel,
-    "git": git,
-    "script": script,
-    "gdb": programs.debugger,
-    "cmake": cmake,
-    "tar": programs.tar,
-    "gtar": programs.tar,
-    "bsdtar": programs.tar,
-    "make": programs.make,
-    "gmake": programs.make,
-    "at": programs.later,
-    "batch": programs.later,
-    "crontab": programs.later,
-    "tmux": programs.terminal,
-    "screen": programs.terminal,
-    "npx": programs.package_runner,
-    "npm": programs.package_runner,
-    "pnpm": programs.package_runner,
-    "bunx": programs.package_runner,
-    "yarn": programs.package_runner,
-    "pnpx": programs.package_runner,
-    "nc": socket_programs,
-    "ncat": socket_programs,
-    "netcat": socket_programs,
-    "socat": socket_programs,
-    "rsync": programs.options("-e", "--rsh", "--rsync-path"),
-    "zip": programs.options("-TT", "--unzip-command"),
-    "man": programs.options("-P", "--pager", "-H"),
-    "nix-shell": programs.options("--run", "--command"),
-    "sg": programs.options("-c"),
-    "newgrp": programs.options("-c"),
-    "scp": ssh_copy,
-    "sftp": ssh_copy,
-    "split": programs.options("--filter"),
-    "cpio": programs.options("--rsh-command"),
-    "vagrant": programs.options("-c", "--command"),
-    "smbclient": programs.options("-c"),
-    "apt-get": package_settings,
-    "apt": package_settings,
-    "ansible": remote("-a", "--args"),
-    "salt": remote("cmd.run"),
-    "gcloud": remote("--command"),
-    "pssh": remote("-i"),
-    "aws": remote("--command"),
-    "heroku": remote("run"),
-} | dict.fromkeys(CONTAINERS, container)
-"""Commands that run others in ways of their own."""

@@ -4,9 +4,9 @@ import re
 
 from msgspec.structs import replace
 
-from policy.shell.run.builtins import run_values
+from policy.shell.run.interpreters import after
 from policy.shell.run.machine import Machine
-from policy.shell.run.programs import after
+from policy.shell.run.nested_texts import run_values
 from policy.shell.run.state import Invocation, Out, texts
 from policy.shell.run.values import Field
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from policy.shell.run.builtins import run_values
 from policy.shell.run.machine import Machine
+from policy.shell.run.nested_texts import run_values
 from policy.shell.run.state import Invocation, Out, texts
 from policy.shell.run.values import Field, is_known
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from policy.shell.command import Program, Word
 from policy.shell.parse.budget import StepBudget
 from policy.shell.parse.tree import Node, Seq
-from policy.shell.run.expanding import Variables
 from policy.shell.run.values import HERE, HOME, MAX_VALUE, UNKNOWN, Field, Unknowns, is_known
+from policy.shell.run.variables import Variables
 
 _MAX_COMMANDS = 512
 _MAX_REASONS = 16
