@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from policy.effects import Effect
 from policy.network import LISTED, hosts_in
 from policy.paths import place
-from policy.shell.commands.program_code import argument_at
+from policy.shell.programs.code import argument_at
 
 _CODE = re.compile(
     r"\.(?:py|pyw|pyi|js|mjs|cjs|jsx|ts|mts|cts|tsx|rb|php|pl|pm|lua)\Z", re.IGNORECASE

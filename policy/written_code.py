@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from policy.effects import Effect
 from policy.network import LISTED
 from policy.paths import place
-from policy.shell.commands.program_code import argument_at
+from policy.shell.programs.code import argument_at
 
 _CODE = re.compile(
     r"\.(?:pyw?|ipynb|[mc]?[jt]sx?|rb|php|p[lm]|lua|go|rs|java|kts?|scala|groovy|swift|cs|c|cc|cpp"

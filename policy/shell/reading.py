@@ -12,7 +12,7 @@ from policy.network import LISTED
 from policy.paths import place
 from policy.shell.command import Command
 from policy.shell.commands.effects_of import effects_of
-from policy.shell.commands.program_code import Runner
+from policy.shell.programs.code import Runner
 from policy.shell.run.resolving import resolve
 from policy.stored import stored_in
 from protocol.folding import fold

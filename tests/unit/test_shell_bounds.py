@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from policy.base import ToolCall
-from policy.shell.commands.program_texts import effects_of_code
 from policy.shell.parse.budget import MAX_DEPTH, MAX_TEXT_BYTES
+from policy.shell.programs.texts import effects_of_code
 from policy.shell.reading import _read, load, read
 from policy.shell.run.resolving import resolve
 from policy.touch import NOWHERE, Touch, _remembered, touch_of

@@ -7,8 +7,8 @@ import pytest
 
 from policy.effects import Effect
 from policy.shell.commands.effects_of import is_described
-from policy.shell.commands.program_code import CodeReading
-from policy.shell.commands.program_texts import effects_of_code
+from policy.shell.programs.code import CodeReading
+from policy.shell.programs.texts import effects_of_code
 from policy.shell.reading import read
 from tests.support.cpu import slowness
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from policy.shell.commands import program_texts
-from policy.shell.commands.sifted import Sifted
+from policy.shell.programs import patterns
+from policy.shell.programs.sifted import Sifted
 
 WORDS = r"(?:\bos\.system|\bsh|[\"']run[\"'])\s*\("
 
@@ -33,7 +33,7 @@ def test_it_finds_the_places_of_the_pattern(text: str) -> None:
 
 def test_no_edge_stands_where_something_must_not_stand() -> None:
     """Without it more would be refused, and less be found."""
-    sifted = [value for value in vars(program_texts).values() if isinstance(value, Sifted)]
+    sifted = [value for value in vars(patterns).values() if isinstance(value, Sifted)]
     assert len(sifted) == 6
     for pattern in sifted:
         refused = re.findall(r"\(\?<?!([^)]*)", pattern.pattern)

@@ -44,9 +44,9 @@ from policy.shell.commands.command_traits import (
 from policy.shell.commands.file_table import DOES_NOTHING, WHOLE
 from policy.shell.commands.findings import Findings, Handler
 from policy.shell.commands.following import follow
-from policy.shell.commands.program_code import Runner
 from policy.shell.commands.program_origins import built, comes_from_elsewhere, copied, source_given
-from policy.shell.commands.program_texts import effects_of_code
+from policy.shell.programs.code import Runner
+from policy.shell.programs.texts import effects_of_code
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,

@@ -4,11 +4,11 @@ import re
 from typing import Protocol
 
 from policy.patterns import compile_re2
+from policy.shell.parse.arithmetic import NotCounted, count
 from policy.shell.parse.budget import StepBudget
 from policy.shell.parse.escapes import ansi_c
 from policy.shell.parse.parsing import Parser
 from policy.shell.parse.tree import Param, Parts, Proc, Seq
-from policy.shell.run.arithmetic import NotCounted, count
 from policy.shell.run.values import (
     GLOB,
     HERE,

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from policy.effects import Scope
 from policy.network import LISTED, host_scope, hosts_in
 from policy.paths import place
-from policy.shell.commands.program_code import Code, CodeReading, Runner, argument_at
-from policy.shell.commands.program_patterns import (
+from policy.shell.programs.code import Code, CodeReading, Runner, argument_at
+from policy.shell.programs.patterns import (
     BACKTICKS,
     CONNECTS,
     DECODED,

@@ -3,7 +3,7 @@ delete, start programs, open connections, read and write files."""
 
 import re
 
-from policy.shell.commands.sifted import Sifted
+from policy.shell.programs.sifted import Sifted
 
 UNLINKS = re.compile(r"\b(\w+)\.(?:unlink|rmdir)\s*\(")
 

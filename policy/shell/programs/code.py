@@ -8,7 +8,7 @@ import msgspec
 
 from policy.effects import Effect, Scope
 from policy.paths import PathTarget, place
-from policy.shell.commands.program_patterns import (
+from policy.shell.programs.patterns import (
     ALIASED,
     ASSIGNED,
     FOLDERS,
@@ -19,7 +19,7 @@ from policy.shell.commands.program_patterns import (
     TEMPORARY,
     WORDS,
 )
-from policy.shell.commands.sifted import Sifted
+from policy.shell.programs.sifted import Sifted
 
 _MAX_CALLS = 100
 
