@@ -71,8 +71,7 @@ class ShellState:
     """The knowledge of one reading, without the grammar."""
 
     def __init__(self, home: str, project: str) -> None:
-        self.home = home
-        self.project = project
+        self.folders = (home, project)
         self.budget = StepBudget()
         self.unknowns = Unknowns()
         self.drafts: list[PendingCommand] = []
@@ -171,7 +170,7 @@ class ShellState:
 
     def word_of(self, field: Field) -> Word:
         """Make the word that others see of a field."""
-        return self.unknowns.word(field, self.home, self.project)
+        return self.unknowns.word(field, *self.folders)
 
     def word(self, text: str) -> Word:
         """Make a word of one text."""
