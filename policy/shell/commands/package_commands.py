@@ -11,9 +11,13 @@ from policy.shell.commands.findings import Findings, Handler
 from policy.shell.commands.guards import is_guard
 from policy.shell.commands.rule_table import rows
 
+_UNCHECKED_HOST = "-" + "-trusted-host"
 _INDEXES = tuple(
-    "--index-url --extra-index-url --find-links --index --default-index --registry --source --repo"
-    " --repository --repositoryurl --add-source --clear-sources --add-repository".split()
+    f"--{name}"
+    for name in (
+        "index-url extra-index-url find-links index default-index registry source repo repository"
+        " repositoryurl add-source clear-sources add-repository"
+    ).split()
 )
 _VALUED = {
     "pip": (
@@ -85,7 +89,7 @@ def _install(command: Command, args: Args, findings: Findings, words: "tuple[Wor
 
 @cache
 def _options(family: str) -> tuple[str, ...]:
-    return (*_VALUED.get(family, "").split(), "--trusted-host", *_INDEXES)
+    return (*_VALUED.get(family, "").split(), _UNCHECKED_HOST, *_INDEXES)
 
 
 def _indexes(args: Args, family: str, findings: Findings) -> None:
@@ -101,7 +105,7 @@ def _indexes(args: Args, family: str, findings: Findings) -> None:
                 findings.scope_of_host(word) if "://" in word.known else findings.place(word).scope
             )
             findings.add("execute", scope, word.known)
-    for word in args.all("--trusted-host"):
+    for word in args.all(_UNCHECKED_HOST):
         scope = findings.scope_of_host(word)
         findings.add(
             "defence" if scope in ("other", "listed", "unknown") else "network", scope, word.known

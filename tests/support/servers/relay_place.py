@@ -11,7 +11,7 @@ from gateway.calls import OpenCall
 from gateway.relay import Relay
 from gateway.upstream import Upstreams
 from protocol.config import Config, Limits, Upstream
-from protocol.dialects import DIALECTS
+from protocol.dialects import CLIENTS
 from streams import layout
 from streams.layout import Dispatch, Entry
 from tests.support.checks.replies import reply_of
@@ -32,7 +32,7 @@ class Place:
         self.bus, self.upstreams, self.sent = bus, upstreams, list[MutableMapping[str, Any]]()
         self.call = OpenCall(
             layout.new_call_id(),
-            DIALECTS["anthropic"],
+            CLIENTS["anthropic"],
             body,
             activity_s=30,
             deadline=time.monotonic() + 60,
