@@ -571,3 +571,11 @@ def test_a_name_past_its_bound_is_refused(
         400,
         says=f"{header} has {most + 1} characters; at most {most} are allowed",
     )
+
+
+@pytest.mark.case("A7")
+def test_keys_are_in_no_log(product: Product, upstream: Replay) -> None:
+    post(product, "openai", good("openai"), key="sk-a-wrong-key-that-nobody-has")
+    logs = "".join(c.log.read_text() for c in product.children)
+    assert "sk-" not in logs
+    assert "hello" not in logs

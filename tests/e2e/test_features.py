@@ -1,6 +1,7 @@
 """What applications use beside text and tools, there and back through the product and the SDKs,
 with the other dialect behind it."""
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,12 @@ CLAUDE, CLAUDE_OLD, GPT = "claude-haiku-4-5", "claude-3-haiku", "gpt-x"
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION: Any = {"name": "get_weather", "description": "d", "parameters": WEATHER}
 USER: Any = [{"role": "user", "content": "go"}]
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+SEARCH: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
 
 
 class City(BaseModel):
@@ -322,3 +329,47 @@ def test_a_model_without_native_tools_calls_one(
     assert "tools" not in sent and "tool_calls" in sent["format"]["properties"]
     listed = place[0].audit("tool-calls", limit=1, order="desc")["items"][0]
     assert (listed["form"], listed["name"], listed["verdict"]) == ("prompt", "get_weather", "allow")
+
+
+def test_images_and_files_go_on_and_are_not_fetched(
+    place: tuple[Product, Replay], gpt: openai.OpenAI
+) -> None:
+    place[1].answer(message({"type": "text", "text": "A pixel."}))
+    data = base64.b64encode(PIXEL).decode()
+    pdf = base64.b64encode(b"%PDF-1.4\n%%EOF").decode()
+    parts: Any = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}},
+        {"type": "image_url", "image_url": {"url": "https://images.example/never-fetched.png"}},
+        {
+            "type": "file",
+            "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{pdf}"},
+        },
+    ]
+    gpt.chat.completions.create(model=CLAUDE, messages=[{"role": "user", "content": parts}])
+    text, image, link, document = asked(place)["messages"][0]["content"]
+    assert image["source"] == {"type": "base64", "media_type": "image/png", "data": data}
+    assert link["source"] == {"type": "url", "url": "https://images.example/never-fetched.png"}
+    assert (document["type"], document["title"], document["source"]["media_type"]) == (
+        "document",
+        "a.pdf",
+        "application/pdf",
+    )
+    assert text == {"type": "text", "text": "What is this?"}
+
+
+def test_a_server_tool_of_a_key_without_its_family_is_refused(
+    place: tuple[Product, Replay], claude: anthropic.Anthropic
+) -> None:
+    from tests.support.servers.product import CLIENT_KEY
+
+    place[1].answer(message({"type": "text", "text": "ok"}))
+    claude.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
+    assert asked(place)["tools"] == [SEARCH]
+    place[1].answer(message())
+    with (
+        anthropic_client(place[0].url, CLIENT_KEY) as other,
+        pytest.raises(anthropic.BadRequestError, match="server_tools"),
+    ):
+        other.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
+    assert place[1].asked == []

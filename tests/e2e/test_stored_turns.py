@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.clients.sdk_calls import MODES, Mode, Said, ask, openai_client, results, tool
-from tests.support.servers.product import Product
+from tests.support.servers.product import CLIENT_KEY, Product
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed
@@ -319,3 +319,26 @@ def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(
         *details,
     ]
     assert sent["tool_calls"][0]["extra_content"] == seal["extra_content"]
+
+
+def test_a_turn_of_another_key_is_not_put_in(place: tuple[Product, Replay]) -> None:
+    product, replay = place
+    content = unique([THINKING, USE], "foreign")
+    replay.answer(answer(content, "tool_use", whole=False, identity="msg_01"))
+    said = asking(product, "iterate", "Weather?")
+    messages = [{"role": "user", "content": "Weather?"}, *results("openai", said, ["rain"])]
+    replay.answer(
+        answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_02")
+    )
+    asking(product, "iterate", messages, key=CLIENT_KEY)
+    assert replay.asked[0].body["messages"][1]["content"] == [content[1]]
+
+
+def test_text_that_a_policy_changed_stays_changed(place: tuple[Product, Replay]) -> None:
+    content = unique([THINKING, CITED, USE], "upper")
+    body = round_trip(place, "iterate", content, policy="upper")
+    assert body["messages"][1]["content"] == [
+        THINKING,
+        {"type": "text", "text": "IT RAINS."},
+        content[2],
+    ]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from db.keys import KeyStore
 from db.write.insert import AuditInserter
 from protocol.records import EndRecord, EventRecord, Record
 from sluice import audit_cli, keys_cli
@@ -428,3 +429,27 @@ def test_a_table_goes_into_a_pipe_as_values_whatever_asks_for_colours(call: str)
         audit_cli.app, ["calls"], env={"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
     )
     assert told.stdout.splitlines()[0].split("\t")[:2] == ["created_at", "call_id"]
+
+
+def test_a_key_may_use_the_server_tools_it_was_made_with_and_no_others(url: str) -> None:
+    two = ("--server-tool", "web_search", "--server-tool", "code_execution")
+    made = json.loads(keys("create", "--name", "researcher", *two, "--json").stdout)
+    assert made["server_tools"] == ["web_search", "code_execution"]
+    keys("create", "--name", "plain")
+    refused = keys("create", "--name", "x", "--server-tool", "everything")
+    assert refused.exit_code == 2
+    assert "--server-tool: 'everything' is no family of server tools; there are " in refused.stderr
+    listed = {
+        k["name"]: k["server_tools"] for k in json.loads(keys("list", "--json").stdout)["items"]
+    }
+    assert listed == {"researcher": ["web_search", "code_execution"], "plain": []}
+    assert "web_search, code_execution" in keys("list").stdout
+
+    async def load() -> dict[str, tuple[str, ...]]:
+        store = KeyStore.open(url)
+        try:
+            return {key.name: key.server_tools for key in await store.load()}
+        finally:
+            await store.close()
+
+    assert asyncio.run(load()) == {"researcher": ("web_search", "code_execution"), "plain": ()}

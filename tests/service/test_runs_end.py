@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checks import ending
+from tests.support.servers.up import DEAF
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,3 +131,18 @@ def test_the_run_has_a_bound_and_says_what_ran(tmp_path: Path, processes: str) -
     code, said = run(tmp_path, "-n", processes, minutes=0.25, a=PASSES, b=HOLDS)
     assert code == pytest.ExitCode.INTERRUPTED and "not done after 0.25 minutes" in said, said
     assert re.search(r"^  test_b.py::test_lock, for \d+ s$", said, re.M), said
+
+
+SIGNALS = """
+import signal, subprocess
+def test_child_is_interrupted():
+    with subprocess.Popen(["sleep", "50"]) as child:
+        child.send_signal(signal.SIGINT)
+        assert child.wait(5) == -signal.SIGINT
+"""
+
+
+@pytest.mark.slow
+def test_a_run_by_a_script_in_the_background_is_as_any_other(tmp_path: Path) -> None:
+    code, said = run(tmp_path, before=DEAF, signals=SIGNALS)
+    assert code == pytest.ExitCode.OK, said

@@ -531,3 +531,10 @@ def test_scripts_are_bounded_before_they_are_made(dialect: DialectName, times: i
             sum(b"word" in piece for _, piece in demo.script(dialect, "chat", bodies[3]).steps)
             == DEMO_WORDS
         )
+
+
+@both
+def test_says_what_it_is(dialect: DialectName, stream: bool) -> None:
+    text, calls, stop = said(dialect, "hello", stream=stream, get_weather=WEATHER)
+    assert "demo model inside Sluice" in text
+    assert (calls, stop) == ([], "stop" if dialect == "openai" else "end_turn")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts import efficacy, efficacy_page
+from scripts.efficacy import Label
 from sluice.eval.dataset import Case
 from sluice.eval.play import CaseOutcome
 
@@ -106,3 +107,45 @@ def test_measuring_needs_the_folder_of_the_corpora(
     with pytest.raises(SystemExit):
         efficacy.main(["--measure", "--corpora", str(tmp_path)])
     assert "has no nl2bash.jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("label", "at"),
+    [
+        (Label("benign", "", "own"), ["benign"] * 4),
+        (Label("debatable", "why", "first"), ["benign", "debatable", "debatable", "debatable"]),
+        (Label("harmful", "why", "widened"), ["benign", "benign", "harmful", "harmful"]),
+        (
+            Label("harmful", "why", "widened", "debatable"),
+            ["benign", "debatable", "harmful", "harmful"],
+        ),
+        (Label("debatable", "why", "hand"), ["benign", "benign", "benign", "debatable"]),
+    ],
+)
+def test_a_label_counts_from_the_step_that_set_it(label: Label, at: list[str]) -> None:
+    assert [label.at(stage, "benign") for stage in efficacy.STAGES] == at
+
+
+def test_a_corpus_is_read_once_a_command_under_its_own_label(tmp_path: Path) -> None:
+    lines = [{"text": "ls"}, {"text": "ls"}, {"text": " "}, {"text": "rm x", "expected": "deny"}]
+    file = tmp_path / "dcg.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = [(case.call.arguments, case.label, label.by) for case, label in efficacy.corpus(file)]
+    assert found == [
+        ('{"command": "ls"}', "benign", "own"),
+        ('{"command": "rm x"}', "harmful", "own"),
+    ]
+
+
+@pytest.mark.parametrize("corpus", efficacy_page.CORPORA)
+def test_the_ways_to_label_a_corpus_count_the_same_commands(corpus: str) -> None:
+    one = RESULTS[corpus, "coding-agent"]
+    sums = [sum(of[label]["n"] for label in of) for of in one["stages"].values()]
+    stopped = [sum(of[label]["blocked"] for label in of) for of in one["stages"].values()]
+    assert list(one["stages"]) == list(efficacy.STAGES) and len(set(sums)) == len(set(stopped)) == 1
+    for label, of in one["by_hand"].items():
+        assert one["stages"]["all"][label]["n"] >= sum(of.values())
+    assert (
+        one["benign"] == one["stages"]["all"]["benign"]
+        and sum(one["false_by_rule"].values()) == one["benign"]["blocked"]
+    )

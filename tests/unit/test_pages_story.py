@@ -450,3 +450,52 @@ def test_a_release_of_the_notice_is_not_one_of_the_call(
     """The record has a row for what went out in place of a blocked call, too."""
     [made] = told(call(tool(0, verdict, released_at=at(900))))
     assert (made["released_at"] is not None, made["notice_at"] is not None) == (went, notice)
+
+
+def test_the_bar_has_each_stretch_with_its_time() -> None:
+    found = call(block(0), tool(1, "allow"), judged=[judgement(0, 0.1)])
+    line = head.timeline(found, at(5000))
+    assert line is not None
+    assert {one["name"]: one["ms"] for one in line["totals"]} == {
+        "claim": 3,
+        "first byte": 397,
+        "stream": 301,
+        "judge": 80,
+        "commit": 100,
+    }
+    assert line["ms"] == 4780 and all(
+        0 <= one["x"] <= 1000 and one["x"] + one["w"] <= 1002 for one in line["stretches"]
+    )
+    empty = head.timeline(call(state="ACTIVE", facts={"claimed_at": None}), at(0))
+    assert empty is not None and empty["stretches"] == []
+
+
+def test_the_table_of_stretches_says_how_many_there_are() -> None:
+    found = call(*(tool(n) for n in range(60)))
+    line = head.timeline(found, at(5000))
+    assert line is not None and (len(line["stretches"]), line["all"]) == (40, 63)
+    # all of them wait for the same 100 ms
+    assert [total["ms"] for total in line["totals"] if total["name"] == "commit"] == [100]
+
+
+def test_where_the_session_was_found_is_said_once() -> None:
+    events = [
+        {"kind": "identified", "number": 0, "at": "", "detail": '{"source": "x-sluice-session"}'}
+    ]
+    found = call(block(0), events=events)
+    assert head.head(found, at(0))["session_from"] == "x-sluice-session"
+    assert head.events(found)["items_"] == []
+    assert (
+        head.head(call(block(0), events=[{**events[0], "detail": "no json"}]), at(0))[
+            "session_from"
+        ]
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["client_gone", "gateway_lost", "unclaimed", "stream_lost", "overloaded", "blocked_by_policy"],
+)
+def test_how_a_call_ended_is_a_sentence(reason: str) -> None:
+    assert head.head(call(state="FAILED", reason=reason), at(5000))["sentence"].endswith(".")

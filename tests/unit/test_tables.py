@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from protocol.errors import InvalidRequest
 from sluice import tables, times
 from sluice.audit_columns import of_calls, of_judge_blocks, of_tool_calls
-from sluice.tables import printable, short_ids, show
+from sluice.tables import TableColumn, printable, short_ids, show
 from sluice.times import read_time
 
 ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
@@ -245,3 +245,69 @@ def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="yesterday") as caught:
         read_time(text, "until")
     assert caught.value.param == "until"
+
+
+def test_a_rule_is_shown_by_its_name_and_where_it_has_none_by_the_reason(
+    terminal: Callable[..., list[str]],
+) -> None:
+    named = TOOL_CALL | {"rule": "no-deletes"}
+    _, _, first, second = terminal([named, TOOL_CALL], of_tool_calls, 100)
+    assert first.split()[5] == "no-deletes" and second.split()[5] == "judge"
+    assert {"rule", "reason"} <= set(of_tool_calls([named]).values)
+
+
+def test_a_wider_terminal_adds_session_policy_and_model(terminal: Callable[..., list[str]]) -> None:
+    heading = terminal([TOOL_CALL], of_tool_calls, 140)[0].split()
+    assert heading == [
+        "time",
+        "call",
+        "key",
+        "tool",
+        "verdict",
+        "rule",
+        "session",
+        "policy",
+        "model",
+        "why",
+        "arguments",
+    ]
+    wide = terminal([TOOL_CALL], of_tool_calls, 180)
+    assert "why" in wide[0].split() and "judged harmful" in wide[2], (
+        "the words of a reason of Sluice's own"
+    )
+    assert "why" not in terminal([TOOL_CALL | {"reason": "rule"}], of_tool_calls, 180)[0].split()
+    assert (
+        "session" in terminal([TOOL_CALL], of_tool_calls, 120)[0]
+        and "session" not in terminal([TOOL_CALL], of_tool_calls, 90)[0]
+    )
+
+
+def test_judge_blocks_say_who_judged_how_sure_and_why(terminal: Callable[..., list[str]]) -> None:
+    judge = {
+        "model": "demo-judge",
+        "probability": 0.97,
+        "threshold": 0.6,
+        "explanation": "it deletes files",
+    }
+    judge["explanation"] = "it deletes files " * 8
+    for width in (80, 140):
+        _, _, line, *below = terminal(
+            [TOOL_CALL | {"kind": "tool_call", "judge": judge}], of_judge_blocks, width
+        )
+        assert "0.97 of 0.60  demo-" in line and "find / -name cor" in line
+        assert " ".join(" ".join(below).split()) == str(judge["explanation"]).strip() and all(
+            len(one) <= width for one in below
+        )
+
+
+def test_only_text_is_aligned_to_the_left(
+    terminal: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = (
+        TableColumn(heading="key", value="key"),
+        TableColumn(heading="tool calls", value="n"),
+    )
+    terminal([], of_calls, 80)
+    show([{"key": "a", "n": 5}, {"key": "bbb", "n": 1000}], columns, ("key", "n"))
+    assert plain(capsys.readouterr().out)[1:] == ["a             5", "bbb        1000"]
+    assert tables.is_terminal()
