@@ -105,7 +105,7 @@ MEASURED: dict[str, float] = {
     "CPU a chunk, of the bare upstream's and client's: 10 streams in lock step": 20.5,
     "a worker's path, instructions: text, chunks that come alone": 1.61,
     "a worker's path, instructions: text, 16 chunks together": 0.92,
-    "a worker's path, instructions: whole calls with tools": 3.80,
+    "a worker's path, instructions: whole calls with tools": 3.84,
     "a worker's path, instructions: whole calls with commands under the default policies": 12.3,
     "a worker's path, CPU: text, chunks that come alone": 2.4,
     "a worker's path, CPU: text, 16 chunks together": 1.4,
