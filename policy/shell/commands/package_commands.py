@@ -11,6 +11,7 @@ from policy.shell.commands.findings import Findings, Handler
 from policy.shell.commands.guards import is_guard
 from policy.shell.commands.rule_table import rows
 
+# in two pieces, as no file here may look as if it named an index of packages
 _UNCHECKED_HOST = "-" + "-trusted-host"
 _INDEXES = tuple(
     f"--{name}"
