@@ -8,11 +8,18 @@ auditors, and its body is not read. Must not know: the record.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote
 
 from db.keyring import KeyRing
-from gateway.pages_process import AwayError, FullError, PagesProcess
+from gateway.pages_process import (
+    AwayError,
+    CrowdedError,
+    FullError,
+    Line,
+    PagesProcess,
+    read_body,
+    request_bytes,
+)
 from gateway.relay import Receive, Scope, Send
 from protocol.audit_errors import error_body, error_headers
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
@@ -24,7 +31,6 @@ from protocol.errors import (
     Unauthenticated,
 )
 from protocol.runtime import Runtime
-from streams.round_robin import RoundRobin
 
 MAX_QUESTIONS_OF_ONE, MAX_EXPORTS, MAX_OF_OTHERS = 8, 8, 4
 """Of the questions under way those of one key, and answers in pieces, of which one key has as many
@@ -36,6 +42,7 @@ _KEYS = frozenset((b"authorization", b"x-api-key"))
 _MOST_KEYS, _LONGEST_KEY = 8, 2 * MAX_KEY_BYTES
 """Of the headers with a key so many that differ, and so much of each, are passed on: two keys are
 refused, and longer ones."""
+_CROWDED = "this gateway already has too many requests for the record; try again later"
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
@@ -49,9 +56,10 @@ class AuditDoor:
             settings.pages_url, head_s=head_s, most_in_pieces=MAX_EXPORTS, most_streams=0
         )
         # key by key, and address by address: who asks for much waits for oneself
-        self._places = RoundRobin(MAX_QUESTIONS, most=MAX_QUESTIONS_OF_ONE)
-        self._of_others = RoundRobin(MAX_OF_OTHERS, most=MAX_OF_OTHERS)
-        self._of_clients = RoundRobin(MAX_QUESTIONS, most=MAX_QUESTIONS_OF_ONE)
+        self._of_auditors, self._of_clients = (
+            Line(MAX_QUESTIONS, most=MAX_QUESTIONS_OF_ONE, wait_s=self._within_s) for _ in range(2)
+        )
+        self._of_others = Line(MAX_OF_OTHERS, most=MAX_OF_OTHERS, wait_s=self._within_s)
 
     @property
     def open(self) -> int:
@@ -66,12 +74,17 @@ class AuditDoor:
             if body is None:
                 return
             address = str((scope.get("client") or ("",))[0])
-            places, who = (self._places, auditor) if auditor else (self._of_others, address)
-            async with self._place(places, who) as leave:
-                is_head = scope["method"] == "HEAD"
-                await self._process.relay(
-                    _request(scope, body), receive, send, who=who, is_head=is_head, when_read=leave
-                )
+            line, who = (self._of_auditors, auditor) if auditor else (self._of_others, address)
+            await self._process.relay(
+                _request(scope, body),
+                receive,
+                send,
+                line=line,
+                who=who,
+                is_head=scope["method"] == "HEAD",
+            )
+        except CrowdedError:
+            await _refuse(send, AuditUnavailable(_CROWDED))
         except FullError:
             await _refuse(
                 send,
@@ -93,48 +106,29 @@ class AuditDoor:
         """Pass on what a client asks of its kept answers; `client` is its key. Raises
         PipelineError."""
         try:
-            async with self._place(self._of_clients, client) as leave:
-                await self._process.relay(
-                    _request(scope, b""), receive, send, who=client, is_head=False, when_read=leave
-                )
+            await self._process.relay(
+                _request(scope, b""),
+                receive,
+                send,
+                line=self._of_clients,
+                who=client,
+                is_head=False,
+            )
+        except CrowdedError:
+            raise AuditUnavailable(_CROWDED) from None
         except (FullError, AwayError):
             raise AuditUnavailable(
                 "stored responses cannot be read now; try again in 5 seconds", retry_after_s=5
             ) from None
 
-    @contextlib.asynccontextmanager
-    async def _place(self, places: RoundRobin, key: str) -> AsyncIterator[Callable[[], None]]:
-        """Wait for a place as long as for one query, and lend what gives it back before the end.
-        Raises AuditUnavailable."""
-        if not places.enters(key):
-            try:
-                async with asyncio.timeout(self._within_s):
-                    await places.enter(key)
-            except TimeoutError:
-                raise AuditUnavailable(
-                    "this gateway already has too many requests for the record; try again later"
-                ) from None
-        with contextlib.ExitStack() as place:
-            place.callback(places.leave, key)
-            yield place.close
-
     async def _body(self, receive: Receive) -> bytes | None:
         """Return the body of a review, and of one that is too long a little more than is allowed:
         the process behind the door refuses it. None where its client is gone. Raises TooSlow."""
-        parts, size = list[bytes](), 0
         try:
             async with asyncio.timeout(self._within_s):
-                while size <= MAX_REVIEW_BYTES:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if not message.get("more_body"):
-                        break
+                return await read_body(receive, MAX_REVIEW_BYTES)
         except TimeoutError:
             raise TooSlow("the request body did not arrive in time", retry_after_s=1) from None
-        return b"".join(parts)[: MAX_REVIEW_BYTES + 1]
 
 
 def _request(scope: Scope, body: bytes) -> bytes:
@@ -145,13 +139,7 @@ def _request(scope: Scope, body: bytes) -> bytes:
         for name, value in scope["headers"]
         if name in _KEYS
     )
-    lines = [
-        b"%b %b HTTP/1.1" % (scope["method"].encode(), target),
-        b"host: gateway",
-        *list(keys)[:_MOST_KEYS],
-    ]
-    lines += [b"connection: close", b"content-length: %d" % len(body)]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+    return request_bytes(scope, target, [b"host: gateway", *list(keys)[:_MOST_KEYS]], body)
 
 
 def _printable(text: bytes) -> bytes:

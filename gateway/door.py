@@ -6,21 +6,25 @@ read, and the client's address, which no client can say itself. Without that pro
 goes on. Must not know: keys, the record.
 """
 
-import asyncio
-import contextlib
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
-from gateway.admission import Shares
 from gateway.form_uploads import FormUploads
 from gateway.http_limits import LINK, Link
-from gateway.pages_process import AwayError, FullError, PagesProcess
+from gateway.pages_process import (
+    AwayError,
+    CrowdedError,
+    FullError,
+    Line,
+    PagesProcess,
+    request_bytes,
+)
 from gateway.relay import Receive, Scope, Send
 from protocol.bounds import MAX_RELAYS
 from protocol.errors import RequestError
+from protocol.pages import PAGE_HEADERS
 from protocol.runtime import Runtime
 from streams.logins import LOGIN_HEADER, KnownLogins, login_of
-from streams.round_robin import RoundRobin
 
 TURN_S, MAX_WAITING = 2.0, 256
 """How long a request waits for a relay, and how many of them wait; one key or address has as many
@@ -53,61 +57,15 @@ _PASSED = frozenset(
 )
 _HEADERS = (
     (b"content-type", b"text/html; charset=utf-8"),
-    (
-        b"content-security-policy",
-        (
-            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src"
-            b" 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none';"
-            b" require-trusted-types-for 'script'; trusted-types 'none'"
-        ),
-    ),
-    (b"x-content-type-options", b"nosniff"),
+    *PAGE_HEADERS,
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"x-frame-options", b"DENY"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
-    (b"vary", b"accept, cookie"),
 )
-"""Those of the pages themselves, which a gateway does not load."""
 _TITLES = {408: "Too late", 413: "Too large", 503: "Too many at once"}
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{status} · Sluice</title></head>
 <body><main><h1>{title}</h1><p>{sentence}</p><p>Calls are not affected: they are still relayed and recorded.</p></main></body></html>
 """
-
-
-class _Line:
-    """Relays for so many requests at once, and those who wait for one."""
-
-    def __init__(self, most: int) -> None:
-        self.turns, self.places = RoundRobin(most, most=most), Shares(MAX_WAITING)
-        self._most = most
-
-    async def has_turn(self, who: str) -> bool:
-        """Take a relay, as soon as one is free; False where none is for long, or too many wait."""
-        if self.turns.enters(who):
-            return True
-        if self.places.take(who):
-            return False
-        try:
-            async with asyncio.timeout(TURN_S):
-                await self.turns.enter(who)
-        except TimeoutError:
-            return False
-        finally:
-            self.places.give_back(who)
-        return True
-
-    async def refuse(self, send: Send) -> None:
-        """Answer a request that got no turn."""
-        loading = self._most - self.turns.free
-        sentence = (
-            f"{loading} pages are already loading through this gateway. Close a live view, or try"
-            " again in a second."
-        )
-        await _say(send, 503, "Too many at once", sentence, (b"retry-after", b"1"))
 
 
 class PagesRelay:
@@ -129,7 +87,10 @@ class PagesRelay:
         self._forms = FormUploads()
         self._known = KnownLogins()
         # key by key, and address by address: who asks for much waits for oneself
-        self._readers, self._strangers = _Line(MAX_RELAYS), _Line(MAX_OF_STRANGERS)
+        self._readers, self._strangers = (
+            Line(slots, most=slots, wait_s=TURN_S, waiting=MAX_WAITING)
+            for slots in (MAX_RELAYS, MAX_OF_STRANGERS)
+        )
 
     @property
     def open(self) -> int:
@@ -169,64 +130,42 @@ class PagesRelay:
             if submitted is None:
                 return
             form = submitted
-        await self._admit(scope, address, form, receive, send)
+        await self._relay(scope, address, form, receive, send)
 
-    async def _admit(
+    async def _relay(
         self, scope: Scope, address: str, form: bytes, receive: Receive, send: Send
     ) -> None:
         login = login_of(value for name, value in scope["headers"] if name == b"cookie")
         key_id = self._known.key_of(login)
         line, who = (self._readers, key_id) if key_id else (self._strangers, address)
-        if not await line.has_turn(who):
-            await line.refuse(send)
-            return
-        with contextlib.ExitStack() as turn:
-            turn.callback(line.turns.leave, who)
-            await self._relay(
-                scope,
-                _request(scope, form, address),
-                who,
-                receive,
-                self._with_headers(login, send),
-                turn.close,
-            )
-
-    async def _relay(
-        self,
-        scope: Scope,
-        request: bytes,
-        who: str,
-        receive: Receive,
-        send: Send,
-        when_read: Callable[[], None],
-    ) -> None:
+        title, after_s = "Too many at once", b"1"
         try:
             await self._process.relay(
-                request,
+                _request(scope, form, address),
                 receive,
-                send,
+                self._with_headers(login, send),
+                line=line,
                 who=who,
                 is_head=scope["method"] == "HEAD",
-                when_read=when_read,
+            )
+            return
+        except CrowdedError:
+            sentence = (
+                f"{line.taken} pages are already loading through this gateway. Close a live view,"
+                " or try again in a second."
             )
         except FullError:
             sentence = (
                 "Too many live views and downloads are open through this gateway, or with your key"
-                " alone."
-            )
-            await _say(
-                send,
-                503,
-                "Too many at once",
-                f"{sentence} Close one, or try again in a second.",
-                (b"retry-after", b"1"),
+                " alone. Close one, or try again in a second."
             )
         except AwayError:
+            title, after_s = "The pages are unavailable", b"2"
             sentence = (
                 "The process that makes the pages (sluice pages) does not answer. It restarts"
                 " automatically; try again shortly."
             )
-            await _say(send, 503, "The pages are unavailable", sentence, (b"retry-after", b"2"))
+        await _say(send, 503, title, sentence, (b"retry-after", after_s))
 
     def _with_headers(self, login: str, send: Send) -> Send:
         """Send what the HTTP server of the pages says itself, as of two hosts, with the headers
@@ -258,14 +197,9 @@ class PagesRelay:
 def _request(scope: Scope, form: bytes, address: str) -> bytes:
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")
-    lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target)]
-    lines += [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
-    lines += [
-        b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")),
-        b"connection: close",
-        b"content-length: %d" % len(form),
-    ]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + form
+    lines = [b"%b: %b" % header for header in scope["headers"] if header[0] in _PASSED]
+    lines.append(b"%b: %b" % (ADDRESS, address.encode("latin-1", "replace")))
+    return request_bytes(scope, target, lines, form)
 
 
 async def _say(

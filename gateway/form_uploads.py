@@ -8,6 +8,7 @@ that comes in a moment, whoever sends them. Must not know: the content of a form
 import asyncio
 from collections import Counter
 
+from gateway.pages_process import read_body
 from gateway.relay import Receive
 from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES
 from protocol.errors import Overloaded, TooLarge, TooSlow
@@ -65,18 +66,10 @@ class FormUploads:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    parts, size = [], 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        part = message.get("body", b"")
-        size += len(part)
-        if size > MAX_RELAYED_FORM_BYTES:
-            raise _too_large()
-        parts.append(part)
-        if not message.get("more_body"):
-            return b"".join(parts)
+    body = await read_body(receive, MAX_RELAYED_FORM_BYTES)
+    if body is not None and len(body) > MAX_RELAYED_FORM_BYTES:
+        raise _too_large()
+    return body
 
 
 def _too_large() -> TooLarge:

@@ -7,13 +7,14 @@ It understands HTTP as far as where an answer ends. Must not know: keys, the rec
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from urllib.parse import urlsplit
 
 import httptools
 
 from gateway.admission import Shares
-from gateway.relay import Receive, Send
+from gateway.relay import Receive, Scope, Send
+from streams.round_robin import RoundRobin
 
 log = logging.getLogger(__name__)
 CONNECT_S, AGAIN_S = 3.0, 0.05
@@ -50,6 +51,44 @@ class FullError(Exception):
     sent to the client."""
 
 
+class CrowdedError(Exception):
+    """No turn came in time, or too many wait for one; nothing was sent to the client."""
+
+
+class Line:
+    """Requests that may be under way at once, and those who wait for that, key by key: who asks for
+    much waits for oneself."""
+
+    def __init__(self, slots: int, *, most: int, wait_s: float, waiting: int = 2**31) -> None:
+        self.turns, self.places = RoundRobin(slots, most=most), Shares(waiting)
+        self._slots, self._wait_s = slots, wait_s
+
+    @property
+    def taken(self) -> int:
+        """How many are under way."""
+        return self._slots - self.turns.free
+
+    @contextlib.asynccontextmanager
+    async def turn(self, who: str) -> AsyncIterator[Callable[[], None]]:
+        """Wait for a turn, and lend what gives it back before the end. Raises CrowdedError."""
+        if not self.turns.enters(who):
+            await self._wait(who)
+        with contextlib.ExitStack() as turn:
+            turn.callback(self.turns.leave, who)
+            yield turn.close
+
+    async def _wait(self, who: str) -> None:
+        if self.places.take(who):
+            raise CrowdedError
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self.turns.enter(who)
+        except TimeoutError:
+            raise CrowdedError from None
+        finally:
+            self.places.give_back(who)
+
+
 class PagesProcess:
     """The process at `url`. `head_s`: how long the beginning of an answer may take;
     `most_in_pieces`: answers in pieces that may be open at once, of which `most_streams` may be
@@ -82,17 +121,22 @@ class PagesProcess:
         receive: Receive,
         send: Send,
         *,
+        line: Line,
         who: str,
         is_head: bool,
-        when_read: Callable[[], None],
     ) -> None:
-        """Pass a request on, and its answer back; `who` asks, and `when_read` is called as soon as
-        all of that is here, or at the end. Raises AwayError, FullError."""
+        """Pass a request on, and its answer back, when `who` has a turn in `line`; the turn is over
+        as soon as all of the answer is here. Raises CrowdedError, AwayError, FullError."""
+        async with line.turn(who) as leave:
+            await self._relay(request, receive, _Answer(send, who, is_head=is_head), leave)
+
+    async def _relay(
+        self, request: bytes, receive: Receive, answer: "_Answer", when_read: Callable[[], None]
+    ) -> None:
         with contextlib.ExitStack() as asking:
             asking.callback(when_read)
             asking.callback(self._asked)
             self.open += 1
-            answer = _Answer(send, who, is_head=is_head)
             # from the beginning: who leaves while the process is waited for makes room at once
             gone = asyncio.create_task(_until_gone(receive), name="page reader")
             relaying = asyncio.create_task(self._ask(request, answer, asking), name="page")
@@ -271,3 +315,29 @@ async def _until_gone(receive: Receive) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         while (await receive())["type"] != "http.disconnect":
             pass
+
+
+async def read_body(receive: Receive, most: int) -> bytes | None:
+    """Return the body of a request, and of one that is longer than `most` a little more than that;
+    None where its client is gone."""
+    parts, size = list[bytes](), 0
+    while size <= most:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if not message.get("more_body"):
+            break
+    return b"".join(parts)[: most + 1]
+
+
+def request_bytes(scope: Scope, target: bytes, lines: Iterable[bytes], body: bytes) -> bytes:
+    """Return a request as the process of the pages reads it."""
+    head = [
+        b"%b %b HTTP/1.1" % (scope["method"].encode(), target),
+        *lines,
+        b"connection: close",
+        b"content-length: %d" % len(body),
+    ]
+    return b"\r\n".join(head) + b"\r\n\r\n" + body

@@ -13,8 +13,8 @@ from typing import Any
 from uuid import UUID
 
 from db.read.sessions import TURN_BYTES, RecordedCalls, SessionCall
-from pages.diff import Diff, diff
-from pages.sides import Listener, read_client
+from pages.call.diff import Diff, diff
+from pages.call.sides import Listener, read_client
 from protocol.events import BlockKind
 from protocol.histories import spans, typed
 from protocol.prefix_tree import MAIN, Placed

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from pages.connection import BrowserConnection, FromGateway
-from pages.lazy import Lazy, Loaded
+from pages.http.connection import BrowserConnection, FromGateway
+from pages.http.lazy import Lazy, Loaded
 from protocol.dialects import kept_of
 from protocol.runtime import Runtime
 from streams import lifecycle
@@ -85,7 +85,7 @@ class LazyApp:
         await self._audit.close()
 
     def _load_pages(self) -> Loaded:
-        from pages.app import App
+        from pages.http.application import App
         from pages.routes import ROUTES
 
         return App(self._settings, ROUTES)

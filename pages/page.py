@@ -1,4 +1,4 @@
-"""Requests to views and their answers: values between `pages.app`, which knows HTTP, and the views,
+"""Requests to views and their answers: values between `pages.http.application`, which knows HTTP, and the views,
 which do not.
 
 A view reads through `Asked.services` and returns a `Page`, a `Download` or a `Redirect`. It names
@@ -56,7 +56,7 @@ class PageRequest:
     path: str
     params: Mapping[str, str]
     query: Sequence[tuple[str, str]]
-    """Without what is the same for all pages: `format`, `tz`, `again`, `at`."""
+    """Without what is the same for all pages: `tz`, `again`, `at`."""
     form: Mapping[str, str] = field(default_factory=dict)
     """Of a POST whose token was right."""
     who: Who
@@ -85,8 +85,7 @@ class ShownContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """An HTML page. `values` is what the template sees and, as JSON, what `?format=json` answers:
-    JSON values alone, and `bytes`."""
+    """An HTML page. `values` is what the template sees."""
 
     template: str
     title: str
@@ -121,9 +120,14 @@ async def joined(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[by
         async for piece in pieces:
             yield piece
     finally:
-        close = getattr(pieces, "aclose", None)
-        if close is not None:
-            await close()
+        await close_pieces(pieces)
+
+
+async def close_pieces(pieces: AsyncIterator[bytes]) -> None:
+    """Close what makes pieces, where that can be closed."""
+    close = getattr(pieces, "aclose", None)
+    if close is not None:
+        await close()
 
 
 @dataclass(frozen=True, slots=True)

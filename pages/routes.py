@@ -20,7 +20,7 @@ from pages.views import (
     text,
 )
 
-ROUTES: tuple[Route, ...] = (
+_LISTED: tuple[Route, ...] = (
     *call.ROUTES,
     *diff.ROUTES,
     *evidence.ROUTES,
@@ -38,4 +38,8 @@ ROUTES: tuple[Route, ...] = (
     *text.ROUTES,
     *chunk_table.ROUTES,
 )
-"""The routes of all views, each named in the module of its view."""
+ROUTES = tuple(
+    sorted(_LISTED, key=lambda route: [part.startswith("{") for part in route.path.split("/")])
+)
+"""The routes of all views, each named in the module of its view. Of two that match a path, the
+first counts: the one that names its earlier part."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from db.read.sessions import RELEASED_BYTES, RecordedCalls, SessionCalls, SessionReader
+from pages.call.whole_text import ABOUT, mark, spell
 from pages.conversation import ConversationStep, ModelAct, ShownTurn, steps, wanted
-from pages.whole_text import ABOUT, mark, spell
 from protocol.prefix_tree import MAIN, Placed
 
 _AT_ONCE = 10

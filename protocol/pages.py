@@ -8,6 +8,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 _URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?)?$"
 
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for"
+    " 'script'; trusted-types 'none'"
+)
+PAGE_HEADERS = (
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    (b"vary", b"accept, cookie"),
+)
+"""Headers of every answer of the pages, and of a gateway in their place."""
+
 
 class Pages(BaseModel):
     """The pages under `/debug` (docs/pages.md). These settings do not change `/audit`, which the

@@ -14,15 +14,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
-from typing import Annotated, Any
+from functools import cache, partial
+from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, FastAPI, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from db.engine import open_engine
 from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
@@ -38,6 +39,8 @@ from db.write.reviews import add_review
 from pages.audit.debug import debug_lines, door
 from pages.audit.openapi import Offer, document
 from pages.audit.reviews import auditor_of, read_review
+from pages.http.recorded import RecordedReads, record_read
+from pages.http.replies import PieceResponse, first_and_others
 from protocol import unknown_paths
 from protocol.audit_errors import SAFE, error_body, error_headers
 from protocol.config import Key
@@ -146,10 +149,10 @@ def _make_app(audit: AuditApi) -> FastAPI:
         openapi_url=None,
         redirect_slashes=False,
         dependencies=guards,
+        middleware=[Middleware(_Errors), Middleware(RecordedReads, partial(note, audit.noting))],
     )
     app.state.audit = audit
     app.include_router(_make_router())
-    app.add_exception_handler(PipelineError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     return app
 
@@ -243,7 +246,7 @@ def _named(match: re.Match[str]) -> str:
 
 def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
     async def page(request: Request, reader: Reader) -> Response:
-        return await _content(request, await reader.page(of, _filters(request, of)))
+        return _content(request, await reader.page(of, _filters(request, of)))
 
     return page
 
@@ -256,13 +259,11 @@ async def _sessions(request: Request, reader: Reader) -> Response:
     filters = _filters(request, "calls")
     if filters.order != "desc":
         raise InvalidRequest("sessions are listed by their last call", param="order")
-    return await _content(
-        request, await SessionReader(reader.engine).page(await reader.named(filters))
-    )
+    return _content(request, await SessionReader(reader.engine).page(await reader.named(filters)))
 
 
 async def _reviews(request: Request, reader: Reader) -> Response:
-    return await _content(request, await reader.reviews(_filters(request, "reviews")))
+    return _content(request, await reader.reviews(_filters(request, "reviews")))
 
 
 async def _review(
@@ -276,7 +277,7 @@ async def _review(
     review_row = await reader.review(call_id, review.block)
     if review_row is None:
         raise NotFound("the decision was dropped meanwhile", code="not_audited")
-    return await _content(request, review_row, 201 if is_new else 200)
+    return _content(request, review_row, 201 if is_new else 200)
 
 
 async def _counts(request: Request, reader: Reader) -> Response:
@@ -284,7 +285,7 @@ async def _counts(request: Request, reader: Reader) -> Response:
 
 
 async def _debug_logs(request: Request, reader: Reader) -> Response:
-    return await _content(request, await debug_lines(reader, _filters(request, "debug-logs")))
+    return _content(request, await debug_lines(reader, _filters(request, "debug-logs")))
 
 
 async def _door(request: Request, reader: Reader) -> Response:
@@ -301,23 +302,23 @@ async def _usage(request: Request, reader: Reader) -> Response:
 
 async def _call(request: Request, call_id: CallId, reader: Reader) -> Response:
     _filters(request, "call")
-    return await _found(request, await reader.call(call_id), call_id)
+    return _found(request, await reader.call(call_id), call_id)
 
 
 async def _chunks(request: Request, call_id: CallId, reader: Reader) -> Response:
-    return await _found(request, await reader.chunks(call_id, _filters(request, "chunks")), call_id)
+    return _found(request, await reader.chunks(call_id, _filters(request, "chunks")), call_id)
 
 
 async def _export(request: Request, reader: Reader) -> Response:
     filters = await reader.named(_filters(request, "export"))
-    await _note(
-        request, PageRead("", "", "", call_ids=[filters.call_id] if filters.call_id else [])
-    )
+    _note(request, PageRead("", "", "", call_ids=[filters.call_id] if filters.call_id else []))
     lines = _lines(request, filters)
-    # The first piece is read before the answer begins, so that an error there still has its status.
-    first = await anext(lines)
-    headers = {**SAFE, "content-disposition": 'attachment; filename="sluice-export.jsonl"'}
-    return _Pieces(first, lines, media_type="application/x-ndjson", headers=headers)
+    headers = {
+        **SAFE,
+        "content-disposition": 'attachment; filename="sluice-export.jsonl"',
+        "content-type": "application/x-ndjson",
+    }
+    return PieceResponse(await first_and_others(lines), lines, headers)
 
 
 async def _verify(request: Request, reader: Reader) -> Response:
@@ -373,47 +374,27 @@ async def _lines(request: Request, filters: Filters) -> AsyncGenerator[bytes]:
             yield piece
 
 
-class _Pieces(StreamingResponse):
-    """An answer in pieces. Where they come from is closed with it, also if the client goes before
-    the first."""
-
-    def __init__(self, first: bytes, others: AsyncGenerator[bytes], **options: Any) -> None:
-        self._first, self._others = first, others
-        super().__init__(self._all(), **options)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._others):
-            await super().__call__(scope, receive, send)
-
-    async def _all(self) -> AsyncIterator[bytes]:
-        yield self._first
-        async for piece in self._others:
-            yield piece
-
-
-async def _found(request: Request, item: JsonObject | None, call_id: UUID) -> Response:
+def _found(request: Request, item: JsonObject | None, call_id: UUID) -> Response:
     if item is None:
         raise NotFound("no such call")
-    return await _content(request, item, call_id=call_id)
+    return _content(request, item, call_id=call_id)
 
 
-async def _content(
+def _content(
     request: Request, item: JsonObject, status: int = 200, *, call_id: UUID | None = None
 ) -> Response:
-    """Answer with content of the record: who reads it is on record first. Raises AuditUnavailable
-    where it cannot be."""
+    """Answer with content of the record: who reads it is on record first."""
     call_ids, rows = of_item(item)
-    await _note(
-        request, PageRead("", "", "", call_ids=[call_id] if call_id else call_ids, rows=rows)
-    )
+    _note(request, PageRead("", "", "", call_ids=[call_id] if call_id else call_ids, rows=rows))
     return _json(item, status)
 
 
-async def _note(request: Request, read: PageRead) -> None:
-    audit: AuditApi = request.app.state.audit
+def _note(request: Request, read: PageRead) -> None:
     key: Key = request.state.key
     path, filters = request.scope["raw_path"].decode("latin-1"), request.url.query
-    await note(audit.noting, replace(read, key=key.name, key_id=key.id, path=path, filters=filters))
+    record_read(
+        request.scope, replace(read, key=key.name, key_id=key.id, path=path, filters=filters)
+    )
 
 
 def _json(value: object, status: int = 200) -> Response:
@@ -431,9 +412,27 @@ def _error(error: PipelineError, status: int) -> Response:
     )
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, PipelineError)
-    return _error(error, error.http_status)
+class _Errors:
+    """The outermost layer: what was refused is answered in the form of the API, unless the answer
+    has begun."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_on)
+        except PipelineError as error:
+            if has_begun:
+                raise
+            await _error(error, error.http_status)(scope, receive, send)
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

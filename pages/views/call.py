@@ -26,12 +26,13 @@ from db.read.story import (
     read_overview,
     read_sent,
 )
-from pages import arguments, head, links, story
+from pages import links
+from pages.call import arguments, head, story
+from pages.call.sides import Listener, SideBlock, align, beginning, in_order, read_client
+from pages.call.story import Cut, Sides
 from pages.listing import neighbours
 from pages.page import Download, Page, PageRequest, Route, SeeOther, ShownContent, joined
 from pages.render import short, size
-from pages.sides import Listener, SideBlock, align, beginning, in_order, read_client
-from pages.story import Cut, Sides
 from pages.views.large import decoding
 from protocol.errors import InvalidRequest, NotFound
 

@@ -1,7 +1,8 @@
 """The bytes of a call as they came and went, 200 chunks a page."""
 
 from db.read.chunk_pages import PAGE, read_wire
-from pages import chunk_table, links
+from pages import links
+from pages.call import chunk_table
 from pages.page import Page, PageRequest, Route, ShownContent
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, origin, overview_of

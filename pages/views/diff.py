@@ -7,12 +7,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from db.read.story import MOST_BYTES, Overview
-from pages import arguments, links, story
-from pages.diff import MOST_S, diff
+from pages import links
+from pages.call import arguments, story
+from pages.call.diff import MOST_S, diff
+from pages.call.sides import in_order
+from pages.call.story import Sides
 from pages.page import Page, PageRequest, Route, ShownContent
 from pages.render import short
-from pages.sides import in_order
-from pages.story import Sides
 from pages.views.call import (
     bounded_left,
     call_of,

@@ -18,7 +18,8 @@ from db.seals.findings import Report
 from db.seals.proof import Evidence
 from db.seals.state import seals_of
 from db.seals.verify import verify_part
-from pages import arguments, links
+from pages import links
+from pages.call import arguments
 from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, number_of, overview_of

@@ -12,9 +12,9 @@ from db.filters import Position
 from db.labels import WORDS
 from db.read.items import JsonObject, dump_json
 from pages import links
+from pages.http.request_checks import safe_next
 from pages.listing import MAX_ROWS, Listing
 from pages.page import Answer, Download, PageRequest, SeeOther, ShownContent
-from pages.request_checks import safe_next
 from protocol.errors import InvalidRequest, NotFound
 
 MOST_CASES, MOST_BYTES = 2_000, 32 * 2**20

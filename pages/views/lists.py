@@ -101,7 +101,7 @@ async def _labelled(asked: PageRequest, of: ListName, template: str, title: str)
         return list_query
     if form := asked.one("format"):
         if form not in labels.FORMS:
-            raise InvalidRequest(f"must be html, json, {' or '.join(labels.FORMS)}", param="format")
+            raise InvalidRequest(f"must be {' or '.join(labels.FORMS)}", param="format")
         return await labels.FORMS[form](asked, list_query)
     loaded = await listing.load(asked.services.reader, list_query)
     if isinstance(loaded, SeeOther):

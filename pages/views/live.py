@@ -14,10 +14,10 @@ from db.read.live import read_chunks_since, read_since
 from db.read.queries import reading
 from db.read.story import read_overview
 from pages import links
-from pages.following import Following, StartFacts, may_judge, parse_place
+from pages.call.following import Following, StartFacts, may_judge, parse_place
+from pages.call.tail import LiveTail, Recorded, Viewer
 from pages.page import Download, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.render import short
-from pages.tail import LiveTail, Recorded, Viewer
 from pages.views.call import call_of, check_query, frame, upstream_dialect
 from protocol.errors import AuditUnavailable, NotFound, StreamConnectionLost, StreamProtocolError
 from protocol.records import Record, ReleaseRecord

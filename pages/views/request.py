@@ -8,7 +8,8 @@ from uuid import UUID
 from db.read.chunk_pages import read_slices
 from db.read.queries import reading
 from db.read.story import Overview, read_parent
-from pages import links, request
+from pages import links
+from pages.call import request
 from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, overview_of

@@ -7,8 +7,8 @@ from typing import Any
 from db.read.sessions import COUNTED, SessionCalls, SessionReader
 from db.reads import of_item
 from pages import links, listing
+from pages.call.diff import Diff
 from pages.conversation import ConversationStep, ModelAct, ShownTurn, branches, steps, wanted
-from pages.diff import Diff
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.session_export import FORMS, export
 from pages.views.call import check_query, number_of

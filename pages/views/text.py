@@ -10,10 +10,11 @@ from db.read.items import JsonObject
 from db.read.queries import reading
 from db.read.shed import read_shed
 from db.read.story import Overview
-from pages import links, whole_text
-from pages.head import shed_sentences
+from pages import links
+from pages.call import whole_text
+from pages.call.head import shed_sentences
+from pages.call.sides import Listener, in_order
 from pages.page import Download, PageRequest, Route, ShownContent, joined, sliced
-from pages.sides import Listener, in_order
 from pages.views.call import call_of, check_query, overview_of, upstream_dialect
 from protocol.dialects import CLIENTS, DEFAULT
 from protocol.errors import InvalidRequest

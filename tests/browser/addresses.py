@@ -6,11 +6,11 @@ out.
 """
 
 from pages.page import Route
-from pages.router import Router
 from pages.routes import ROUTES
 from protocol.errors import PipelineError
 from tests.browser.calls import Calls
 from tests.support.clients import agent
+from tests.support.servers.asked import find
 
 PAGES = {
     "overview": "/debug",
@@ -53,7 +53,7 @@ OF_ADMINS = {"reads": "/debug/reads"}
 
 def _is_there(path: str, routes: tuple[Route, ...] = ROUTES) -> bool:
     try:
-        Router(routes).find("GET", path.partition("?")[0])
+        find(path.partition("?")[0], routes)
     except PipelineError:
         return False
     return True

@@ -3,12 +3,12 @@
 import json
 import re
 import unicodedata
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import pytest
 
 from tests.browser import hostile
-from tests.browser.addresses import ALL_NAMES, NAMES, PAGES, address
+from tests.browser.addresses import NAMES, PAGES, address
 from tests.browser.calls import BASH, Calls
 from tests.browser.conftest import ADMIN, NewTab
 from tests.browser.tab import Tab
@@ -133,20 +133,6 @@ def test_where_payloads_are_among_others_they_are_text(new_tab: NewTab, pair: Ca
     assert re.search(
         r"<script|onerror|\\u\w{4}|\\x1b", tab.open("/debug").page.inner_text("main")
     ), "refusals of the hostile call"
-
-
-def test_every_page_is_json_too(new_tab: NewTab, pair: Calls) -> None:
-    tab = new_tab(key=ADMIN)
-    every = {name: address(name, pair) for name in ALL_NAMES} | _addresses(pair, "hostile")
-    for name, path in every.items():
-        answer = tab.page.request.get(
-            f"{tab.origin}{path}{'&' if urlsplit(path).query else '?'}format=json"
-        )
-        assert (answer.status, answer.headers["content-type"]) == (200, "application/json"), (
-            name,
-            answer.text()[:300],
-        )
-        json.loads(answer.body())
 
 
 def test_an_open_call_full_of_payloads_is_followed_as_text(new_tab: NewTab, pair: Calls) -> None:

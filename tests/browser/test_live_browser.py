@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pages.tail import MOST_OF_LOGIN
+from pages.call.tail import MOST_OF_LOGIN
 from tests.browser.axe import over, shut_out
 from tests.browser.conftest import NewTab
 from tests.browser.tab import Tab

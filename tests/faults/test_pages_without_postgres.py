@@ -76,7 +76,7 @@ def test_d12_pages_without_postgres_say_so_in_time_and_streams_go_on(
         "/debug/calls",
         f"/debug/calls/{call}",
         f"/debug/calls/{call}/text",
-        "/debug/sessions?format=json",
+        "/debug/sessions",
         "/debug/search?q=rm",
     ]
     states: list[tuple[str, int, Callable[[], object], Callable[[], object] | None]] = [

@@ -17,7 +17,8 @@ import pytest
 from db.connections import conninfo
 from db.seals.redact import redact
 from db.seals.seal import Sealer
-from pages import links, story
+from pages import links
+from pages.call import story
 from pages.page import Download
 from pages.render import short
 from protocol.errors import NotFound

@@ -14,7 +14,7 @@ import httpx2 as httpx
 import pytest
 import redis
 
-from pages.tail import (
+from pages.call.tail import (
     BATCH,
     FEW,
     MANY_BYTES,

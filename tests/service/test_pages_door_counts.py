@@ -9,6 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from tests.support.clients.readers import Reader, request, words
+from tests.support.servers.asked import ask
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config
 from tests.support.servers.stores import Server
 from tests.support.waiting import wait_for
@@ -61,7 +62,12 @@ def test_what_is_refused_at_the_door_is_shown_at_once_also_after_redis_started_a
         def counts(path: str) -> dict[int, int]:
             return {
                 one["status"]: one["n"]
-                for one in reader.get(path, params={"format": "json"}).json()["door"]
+                for one in ask(
+                    product.database_url,
+                    product.config,
+                    lambda pages: pages.page(path),
+                    product.redis_url,
+                ).values["door"]
             }
 
         def are_shown(round_: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pages.story import BUDGET_OF_FEW
+from pages.call.story import BUDGET_OF_FEW
 from protocol.records import BlockRecord, EndRecord, Record
 from tests.support.checks.record import (
     call_id,

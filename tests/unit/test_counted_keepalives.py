@@ -57,9 +57,9 @@ def answer(call: OwnedCall) -> tuple[bytes, int, str]:
 
 
 def silent(call: OwnedCall) -> OwnedCall:
-    call.last_sent -= FIRST_KEEPALIVE_S
-    call._silent_until -= FIRST_KEEPALIVE_S
-    assert call.is_silent(time.monotonic())
+    call.writer.last_sent -= FIRST_KEEPALIVE_S
+    call.writer._silent_until -= FIRST_KEEPALIVE_S
+    assert call.writer.is_silent(time.monotonic())
     call.ask_keepalive()
     return call
 

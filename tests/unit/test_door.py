@@ -11,7 +11,7 @@ import pytest
 from gateway import door as doors
 from gateway import pages_process
 from gateway.door import MAX_IN_PIECES, MAX_STREAMS, PagesRelay, is_page
-from pages.request_checks import NOWHERE
+from pages.http.request_checks import NOWHERE
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from protocol.config import Config
 from protocol.pages import Pages

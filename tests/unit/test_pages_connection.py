@@ -9,9 +9,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from gateway.http_limits import BoundedConnection
-from pages import connection
-from pages.connection import MOST_CONNECTIONS, BrowserConnection
-from pages.http import read_form
+from pages.http import connection
+from pages.http.connection import MOST_CONNECTIONS, BrowserConnection
+from pages.http.replies import read_form
 from protocol.errors import PipelineError
 
 GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"

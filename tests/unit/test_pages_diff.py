@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.diff import Diff, DiffLine, diff
+from pages.call.diff import Diff, DiffLine, diff
 from pages.views import diff as comparison
 from pages.views.diff import Pair
 from tests.support.cpu import slowness

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from pages import escape, whole_text
+from pages import escape
+from pages.call import whole_text
 from pages.escape import exact, seen, spelled
 from tests.support.cpu import slowness
 

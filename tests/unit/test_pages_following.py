@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.app import App
-from pages.following import FIRST_CHARS, HELD_MS, Following, StartFacts, parse_place
+from pages.call.following import FIRST_CHARS, HELD_MS, Following, StartFacts, parse_place
+from pages.http.application import App
 from pages.page import PageRequest, Who
 from pages.views import live
 from protocol.config import Config
@@ -437,7 +437,7 @@ async def follower() -> AsyncIterator[live._Follower]:
         (),
     )
     asked = PageRequest(
-        path="", params={}, query=(), who=Who("k", "k", frozenset(), "l"), services=app._services
+        path="", params={}, query=(), who=Who("k", "k", frozenset(), "l"), services=app.services
     )
     yield live._Follower(asked, UUID(CALL))
     await app.close()

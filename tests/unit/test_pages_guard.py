@@ -9,21 +9,15 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from db.page_sessions import Login, PageSessions
-from pages.app import (
-    MOST_ASKED_BY_ONE,
-    MOST_DOWNLOADS_OF_ONE,
-    MOST_OF_ONE,
-    MOST_STREAMS_OF_ONE,
-    App,
-    _failed,
-)
-from pages.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts, Logins
-from pages.page import Download, PageRequest, Route, Who, sliced
-from pages.request_checks import (
+from pages.http.answers import failed
+from pages.http.application import App
+from pages.http.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts, Logins
+from pages.http.request_checks import (
     Head,
     Misdirected,
     Site,
@@ -35,7 +29,16 @@ from pages.request_checks import (
     safe_next,
     site_of,
 )
-from pages.router import Router
+from pages.http.views import (
+    MOST_ASKED_BY_ONE,
+    MOST_DOWNLOADS_OF_ONE,
+    MOST_OF_ONE,
+    MOST_STREAMS_OF_ONE,
+    OpenAnswers,
+    Turns,
+)
+from pages.http.visit import Visit
+from pages.page import Download, PageRequest, Route, sliced
 from pages.views import call
 from pages.views.call import SPOOLED_BYTES, spooled
 from protocol.config import Config
@@ -43,8 +46,6 @@ from protocol.errors import (
     AuditUnavailable,
     Forbidden,
     InvalidRequest,
-    MethodNotAllowed,
-    NotFound,
     RateLimited,
 )
 from protocol.pages import Pages
@@ -344,18 +345,15 @@ async def test_unknown_cookies_are_looked_up_one_at_a_time_and_known_ones_at_onc
 
 
 async def test_one_key_leaves_room_for_others() -> None:
-    app = App(
-        Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"),
-        (),
-    )
+    turns = Turns()
 
     async def ask(key_id: str) -> None:
-        async with app._turn(key_id):
+        async with turns.turn(key_id):
             pass
 
     async with AsyncExitStack() as held:
         for _ in range(MOST_OF_ONE):
-            await held.enter_async_context(app._turn("a"))
+            await held.enter_async_context(turns.turn("a"))
         waiting = [asyncio.create_task(ask("a")) for _ in range(MOST_ASKED_BY_ONE - MOST_OF_ONE)]
         await asyncio.sleep(0)
         with pytest.raises(RateLimited):
@@ -363,7 +361,6 @@ async def test_one_key_leaves_room_for_others() -> None:
         await ask("b")
         assert not any(one.done() for one in waiting)
     await asyncio.gather(*waiting)
-    await app.close()
 
 
 async def test_an_export_begins_at_once_and_is_read_whole_whoever_takes_it_slowly() -> None:
@@ -432,25 +429,11 @@ async def test_an_export_that_fails_is_not_completed_and_one_that_nobody_takes_e
 
 
 async def test_answers_of_one_key_that_stay_open_leave_room_for_others() -> None:
-    app = App(
-        Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"),
-        (),
-    )
+    answers = OpenAnswers(Logins((), Sessions()))
 
     async def opened(key_id: str, media_type: str = "text/plain") -> AsyncGenerator[bytes]:
-        asked = PageRequest(
-            path="/debug/x",
-            params={},
-            query=(),
-            who=Who("k", key_id, frozenset(), "l"),
-            services=app._services,
-        )
-        reply = await app._shown(
-            Download(pieces=sliced(b"x" * 2**20), media_type=media_type), head(), asked
-        )
-        assert reply.pieces is not None
-        is_open = app._streams if media_type == "text/event-stream" else app._downloads
-        pieces = app._while_logged_in(reply.pieces, "", is_open, key_id)
+        download = Download(pieces=sliced(b"x" * 2**20), media_type=media_type)
+        pieces = await answers.begin(download, "", key_id)
         await anext(pieces)
         return pieces
 
@@ -467,27 +450,77 @@ async def test_answers_of_one_key_that_stay_open_leave_room_for_others() -> None
     held.append(await opened("a"))
     for pieces in held:
         await pieces.aclose()
-    assert not app._downloads.total() and not app._streams.total()
-    await app.close()
+    assert not answers.downloads.total() and not answers.streams.total()
 
 
-def test_a_path_is_taken_apart_before_it_is_read() -> None:
-    async def view(asked: Any) -> Any:
-        return asked
+NOBODY = Runtime(config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none")
+
+
+@pytest.fixture
+async def app() -> AsyncGenerator[App]:
+    """Pages that say what they were asked, to somebody whose login needs no database."""
+
+    async def view(asked: PageRequest) -> Download:
+        return Download(pieces=sliced(json.dumps(dict(asked.params)).encode()))
 
     paths = (
         "/debug/calls",
-        "/debug/{type}",
         "/debug/calls/{call_id}",
         "/debug/sessions/{key}/{session}",
+        "/debug/{type}",
     )
-    router = Router(
-        [*(Route(path, view) for path in paths), Route("/debug/labels", view, method="POST")]
+    made = App(
+        NOBODY,
+        [*(Route(path, view) for path in paths), Route("/debug/labels", view, method="POST")],
     )
-    assert router.find("GET", "/debug/calls")[0].path == "/debug/calls"
-    assert router.find("GET", "/debug/transport")[1] == {"type": "transport"}
-    assert router.find("GET", "/debug/sessions/k/a%2Fb")[1] == {"key": "k", "session": "a/b"}
-    assert router.find("GET", "/debug/sessions/k/~..")[1] == {"key": "k", "session": ".."}
+    sessions = Sessions()
+    sessions.answers.set()
+    made.logins._sessions = sessions
+    yield made
+    await made.close()
+
+
+async def ask(
+    app: App, path: str, method: str = "GET", **headers: str
+) -> tuple[int, dict[bytes, bytes], bytes]:
+    """What a browser with the login of `Sessions` gets."""
+    sent = list[Any]()
+    coming = [{"type": "http.request", "body": b""}]
+
+    async def receive() -> Any:
+        if coming:
+            return coming.pop()
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    given = {"host": "127.0.0.1", "cookie": "sluice_pages=" + "k" * 43} | headers
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [
+            (name.replace("_", "-").encode(), value.encode()) for name, value in given.items()
+        ],
+        "client": ("127.0.0.1", 1),
+    }
+    await app(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return sent[0]["status"], dict(sent[0]["headers"]), body
+
+
+async def test_a_path_is_taken_apart_before_it_is_read(app: App) -> None:
+    for path, params in {
+        "/debug/calls": {},
+        "/debug/transport": {"type": "transport"},
+        "/debug/sessions/k/a%2Fb": {"key": "k", "session": "a/b"},
+        "/debug/sessions/k/~..": {"key": "k", "session": ".."},
+    }.items():
+        status, _, body = await ask(app, path)
+        assert (status, json.loads(body)) == (200, params), path
     for path in (
         "/debug/calls/",
         "/debug/calls/a/b/c",
@@ -496,11 +529,22 @@ def test_a_path_is_taken_apart_before_it_is_read() -> None:
         "/debug//calls",
         "/debug/",
     ):
-        with pytest.raises(NotFound):
-            router.find("GET", path)
-    with pytest.raises(MethodNotAllowed) as refused:
-        router.find("POST", "/debug/calls/x")
-    assert (refused.value.error_code, refused.value.param) == ("method_not_allowed", "GET, HEAD")
+        assert (await ask(app, path))[0] == 404, path
+    status, headers, body = await ask(
+        app,
+        "/debug/calls/x",
+        "POST",
+        origin="http://127.0.0.1",
+        content_type=FORM,
+        accept="application/json",
+    )
+    assert (status, headers[b"allow"]) == (405, b"GET, HEAD")
+    assert json.loads(body)["error"]["code"] == "method_not_allowed"
+
+
+async def test_a_head_of_what_comes_in_pieces_has_no_piece(app: App) -> None:
+    status, headers, body = await ask(app, "/debug/calls", "HEAD")
+    assert (status, body) == (200, b"") and headers[b"cache-control"] == b"no-store"
 
 
 def test_a_page_that_fails_is_logged_by_its_place_and_its_mark_alone(
@@ -509,9 +553,13 @@ def test_a_page_that_fails_is_logged_by_its_place_and_its_mark_alone(
     try:
         raise ValueError("planted words")
     except ValueError as error:
-        reply = _failed(error, Head("GET", "/debug/search", [("q", "planted words")], {}, ""))
+        visit = Visit(Head("GET", "/debug/search", [("q", "planted words")], {}, ""))
+        app = App(NOBODY, ())
+        reply = failed(error, visit, app.services)
     [record] = caplog.records
     line = JsonLines("pages").format(record)
-    mark = re.search(rb"Error id <code>([0-9a-f]{8})<", reply.body)
-    assert reply.status == 500 and mark is not None and json.loads(line)["id"] == mark[1].decode()
-    assert "planted" not in line and "ValueError" in line and b"ValueError" not in reply.body
+    mark = re.search(rb"Error id <code>([0-9a-f]{8})<", bytes(reply.body))
+    assert (
+        reply.status_code == 500 and mark is not None and json.loads(line)["id"] == mark[1].decode()
+    )
+    assert "planted" not in line and "ValueError" in line and b"ValueError" not in bytes(reply.body)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from pages import plain
 from pages.assets import address, assets
+from pages.http import plain
 from pages.page import Page, PageRequest, Services, Who
 from pages.pretty import pretty
 from pages.render import _environment, cut, duration, render_outside, size, thousands

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from pages import request
+from pages.call import request
 from protocol.dialects import CLIENTS, DEFAULT
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.sides import BlockOutcome, Got, Listener, SideBlock, align, in_order, read_client
+from pages.call.sides import BlockOutcome, Got, Listener, SideBlock, align, in_order, read_client
 from protocol.dialects import DIALECTS
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.read.story import BlockDetails, ChunkSpan, Overview
-from pages import arguments, head, story
-from pages.sides import Got, SideBlock
-from pages.story import Cut, Sides
+from pages.call import arguments, head, story
+from pages.call.sides import Got, SideBlock
+from pages.call.story import Cut, Sides
 from pages.views.call import bounded_left
 
 CALL = UUID("01a1fcc0-0000-7000-8000-000000000001")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages import request, whole_text
+from pages.call import request, whole_text
 from pages.views import text as texts
 from protocol.dialects import CLIENTS
 from tests.support.checks.whole_text import released_in

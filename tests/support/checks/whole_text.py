@@ -2,7 +2,7 @@
 
 import re
 
-from pages.whole_text import unspell
+from pages.call.whole_text import unspell
 
 _GOT = re.compile(r"⟦client got: [^⟧]* bytes([^⟧]*)⟧\n(.*?)\n(?=⟦(?!U\+|byte ))", re.DOTALL)
 

@@ -11,26 +11,13 @@ from urllib.parse import unquote, urlencode
 
 from pages import links
 from protocol.errors import Forbidden, InvalidRequest, RequestError
-from protocol.pages import Pages
+from protocol.pages import PAGE_HEADERS, Pages
 
 FORM = "application/x-www-form-urlencoded"
-COMMON = ("format", "tz", "again", "at")
+COMMON = ("tz", "again", "at")
 """Parameters that mean the same on all pages."""
 MAX_TEXT = 2_000
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
-    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for"
-    " 'script'; trusted-types 'none'"
-)
-_HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"x-frame-options", b"DENY"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
-    (b"vary", b"accept, cookie"),
-)
+ASSETS = f"{links.ROOT}/static"
 _HOST = re.compile(
     r"(?P<name>[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(?P<port>[0-9]{1,5}))?"
 )
@@ -69,13 +56,12 @@ class Site:
         """The name of the cookie."""
         return "__Secure-sluice_pages" if self.is_secure else "sluice_pages"
 
-    def headers(self, *, is_asset: bool = False) -> list[tuple[bytes, bytes]]:
-        """The headers of every answer."""
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of every answer, except for those that it has itself."""
         # without a referrer a browser does not send the origin of a form either: it is left out
         # only where Sec-Fetch-Site has it too
         referrer = b"no-referrer" if self.is_secure or self.is_loopback else b"same-origin"
-        caching = b"public, max-age=31536000, immutable" if is_asset else b"no-store"
-        return [*_HEADERS, (b"referrer-policy", referrer), (b"cache-control", caching)]
+        return [*PAGE_HEADERS, (b"referrer-policy", referrer), (b"cache-control", b"no-store")]
 
 
 NOWHERE = Site("", is_secure=False, is_loopback=True)
@@ -98,20 +84,19 @@ class Head:
 
     @property
     def wants_json(self) -> bool:
-        """Is the answer to be JSON?"""
-        form, accept = self.query_value("format"), self.headers.get("accept", "").lower()
-        return (
-            form == "json" if form else "application/json" in accept and "text/html" not in accept
-        )
+        """Are errors to be JSON, as for our own script?"""
+        accept = self.headers.get("accept", "").lower()
+        return "application/json" in accept and "text/html" not in accept
+
+    @property
+    def is_asset(self) -> bool:
+        """Is this for a file that pages use, which anybody may have?"""
+        return self.path == ASSETS or self.path.startswith(f"{ASSETS}/")
 
     @property
     def own_query(self) -> list[tuple[str, str]]:
         """The parameters that are the page's own."""
-        return [
-            (name, value)
-            for name, value in self.query
-            if name not in COMMON or (name == "format" and value not in ("json", "html"))
-        ]
+        return [(name, value) for name, value in self.query if name not in COMMON]
 
     def without(self, *names: str) -> str:
         """The path and query without these parameters."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from pages.call.sides import MOST_EVENT, Listener, SideBlock, in_order
 from pages.escape import spelled
-from pages.sides import MOST_EVENT, Listener, SideBlock, in_order
 from pages.verdicts import SIGNS, loud
 from protocol.records import (
     BlockRecord,

@@ -15,8 +15,9 @@ from db.read.items import release_times
 from db.read.items import time as iso
 from db.read.story import BlockDetails, ChunkSpan, Overview
 from db.text import from_column
-from pages import arguments, links
-from pages.sides import BlockOutcome, Got, SideBlock
+from pages import links
+from pages.call import arguments
+from pages.call.sides import BlockOutcome, Got, SideBlock
 from pages.verdicts import CUT, loud
 from protocol.reasons import SENTENCES
 from protocol.records import to_text

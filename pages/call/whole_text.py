@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from db.read.items import JsonObject
 from db.read.story import Overview
+from pages.call.sides import Listener
 from pages.escape import UNSEEN, is_plain
-from pages.sides import Listener
 from protocol.records import to_text
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
 

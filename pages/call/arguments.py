@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pages.diff import Diff, diff
+from pages.call.diff import Diff, diff
 from pages.pretty import pretty
 from protocol.json_strict import AmbiguousJson, loads_call
 from protocol.records import to_text
