@@ -32,6 +32,7 @@ from bench.costly import rounds_for
 from bench.plot import Line, Panel, Points, figure
 from policy.base import Judgement, JudgeQuestion
 from policy.judging import SYSTEM
+from policy.session.effects import JudgeRequest
 from sluice.bench import RunningSluice, cpu_s, started
 from sluice.load import Load, StreamFigures
 from streams import layout
@@ -248,7 +249,7 @@ class Asker:
         )
         name = layout.judgement_field(block, 0)
         self._waiting[name.encode()] = answered = asyncio.get_running_loop().create_future()
-        await self._queue.ask(self._call_id, block, 0, 0, asked, DEADLINE_S)
+        await self._queue.ask(JudgeRequest(self._call_id, block, 0, asked), DEADLINE_S)
         async with asyncio.timeout(DEADLINE_S):
             await answered
         said = await self._redis.call("HGET", layout.facts_key(self._call_id), name)

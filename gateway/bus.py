@@ -34,7 +34,7 @@ from protocol.errors import (
 from protocol.records import STREAM_LOST
 from streams import fitness, layout, scripts
 from streams.clock import ClockWatch
-from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Entry, Start
 from streams.outcomes import Outcome
@@ -235,7 +235,7 @@ class Bus:
     def append(self, call: OpenCall) -> None:
         """Send what `call` has queued at the end of this tick, unless an append of it is under way
         (then after that)."""
-        if call.unanswered or not call.has_pending:
+        if call.appender.unanswered or not call.appender.pending:
             return
         self._push(call)
 
@@ -244,7 +244,7 @@ class Bus:
         call.close(reason)
         self.append(call)
         # nobody else could say what was relayed
-        if call.is_lost or isinstance(call.error, UNREAD):
+        if call.appender.is_lost or isinstance(call.order.error, UNREAD):
             self._unrecorded.report(call)
         else:
             self._unrecorded.remember(call)
@@ -265,12 +265,16 @@ class Bus:
         by_shard: dict[int, list[tuple[OpenCall, list[Entry]]]] = {}
         for call in dirty.values():
             self._sending.add(call.id)
-            by_shard.setdefault(call.shard, []).append((call, call.next_entries(at)))
+            by_shard.setdefault(call.shard, []).append((call, call.appender.next_entries(at)))
         for batch in by_shard.values():
             self._send(batch)
 
     def _send(self, batch: list[tuple[OpenCall, list[Entry]]]) -> None:
-        packed = [call.commands.pack(*_pack(entry)) for call, entries in batch for entry in entries]
+        packed = [
+            call.appender.commands.pack(*_pack(entry))
+            for call, entries in batch
+            for entry in entries
+        ]
         self.redis.transaction(packed, 2 * len(packed)).add_done_callback(
             partial(self._appended, batch)
         )
@@ -284,7 +288,7 @@ class Bus:
         answers = done.result() if error is None else None
         if not isinstance(answers, list):
             for call, entries in batch:
-                if call.closed and isinstance(error, RedisError):
+                if call.appender.closed and isinstance(error, RedisError):
                     self._send_last(call, entries)
                 else:
                     self._later(call)
@@ -293,27 +297,29 @@ class Bus:
         for call, entries in batch:
             # of each entry that of XADD, then that of PUBLISH
             added = answers[at : (at := at + 2 * len(entries)) : 2]
-            if None in added:
-                self._sending.discard(call.id)
-                self._lose(call)
-                continue
-            if len(added) != len(entries) or any(
-                isinstance(outcome, Exception) and "equal or smaller" not in str(outcome)
-                for outcome in added
-            ):
-                self._later(call)
-                continue
-            call.stored += len(entries)
-            call.unanswered = []
+            if len(added) != len(entries) or {*map(type, added)} != {bytes}:
+                if None in added:
+                    self._sending.discard(call.id)
+                    self._lose(call)
+                    continue
+                if not self._has_all(entries, added):
+                    self._later(call)
+                    continue
+            call.appender.is_stored()
             self._sending.discard(call.id)
             self.append(call)
 
+    @staticmethod
+    def _has_all(entries: list[Entry], added: list[Any]) -> bool:
+        """Has Redis these entries, from before where it refuses them now?"""
+        return len(added) == len(entries) and not any(
+            isinstance(outcome, Exception) and "equal or smaller" not in str(outcome)
+            for outcome in added
+        )
+
     def _send_last(self, call: OpenCall, entries: list[Entry]) -> None:
         """Send what ends a call once more, now so that a full Redis takes it too."""
-        args: list[Argument] = [call.channel]
-        for entry in entries:
-            args += _pack(entry)
-        self.redis.script(scripts.APPEND_LAST, [call.stream_key], args).add_done_callback(
+        scripts.append_last(self.redis, call.id, map(_pack, entries)).add_done_callback(
             lambda done: self._appended_last(call, done)
         )
 
@@ -327,7 +333,7 @@ class Bus:
         if done.result() == Outcome.GONE:
             self._lose(call)
         else:
-            call.unanswered = []
+            call.appender.is_stored()
             # the end may have been queued behind them
             self.append(call)
 
@@ -335,7 +341,7 @@ class Bus:
         asyncio.get_running_loop().call_later(RETRY_S, self._repeat, call)
 
     def _repeat(self, call: OpenCall) -> None:
-        if time.monotonic() < call.deadline + 60 and call.unanswered:
+        if time.monotonic() < call.deadline + 60 and call.appender.unanswered:
             self._push(call)
         else:
             self._sending.discard(call.id)
@@ -419,9 +425,9 @@ class Bus:
             # its START was never confirmed to us, or its client is gone, or Redis lost our last
             # entry: nobody must wait for what follows
             orphan = OpenCall(reply.call_id, DEFAULT, b"", activity_s=0, deadline=time.monotonic())
-            orphan.seq = reply.processed + 1
+            orphan.appender.go_on_behind(reply.processed)
             # how far an end that was lost had come is not known here any more
-            orphan.append("closed", number=-1 if reply.number else 0, text="client_gone")
+            orphan.appender.append("closed", number=-1 if reply.number else 0, text="client_gone")
             self.append(orphan)
 
     # --- heartbeats ---
@@ -494,19 +500,18 @@ class Bus:
         # calls of one key lie on all shards; on each there is room for the largest
         most = max(most // self.shards, min(most, self.limits.body_bytes))
         for shard, replies in enumerate(self._replies):
-            keys = [layout.gateway_key(shard, self.gateway), replies.key, layout.memory_key(shard)]
-            if not replies.beaten(
-                await self.redis.script(
-                    scripts.BEAT, keys, [replies.position, self._alive_ms, most]
-                )
-            ):
+            answer = await scripts.beat(
+                self.redis,
+                shard,
+                self.gateway,
+                position=replies.position,
+                ttl_ms=self._alive_ms,
+                key_bytes=most,
+            )
+            if not replies.beaten(answer):
                 self._unrecorded.report_all()
-        args: list[Argument] = [
-            self.gateway,
-            layout.gateway_says(self.trouble, self.warnings),
-            layout.GATEWAYS_TTL_MS,
-        ]
-        self.redis.quiet(self.redis.script(scripts.SHOW_GATEWAY, [layout.GATEWAYS_KEY], args))
+        trouble = layout.gateway_says(self.trouble, self.warnings)
+        self.redis.quiet(scripts.show_gateway(self.redis, self.gateway, trouble))
         if self.gate is not None:
             self.gate.look()
         if await self._unrecorded.look(info):
@@ -523,16 +528,16 @@ class Bus:
         A worker cannot know that more came: it would wait, and its keepalives would let the client
         wait too. A gap before an entry that is still to come is found by the worker.
         """
-        if call.closed or call.unanswered or call.has_pending:
+        if not call.appender.is_idle:
             return
         # behind the START; what is in them no gateway may read
-        expected = 1 + call.stored
+        expected = 1 + call.appender.stored
         try:
-            has_all = await self.redis.call("XLEN", call.stream_key) >= expected
+            has_all = await self.redis.call("XLEN", call.appender.stream_key) >= expected
         except RedisError as error:
             # stops no heartbeat
             has_all = not error.is_spoilt_key
-        if not has_all and call.id in self.calls and not call.closed:
+        if not has_all and call.id in self.calls and not call.appender.closed:
             log.error("Redis has lost the last entries of a call", extra={"call_id": call.id})
             # its end comes behind a gap, by which the worker ends it too
             call.fail(StreamConnectionLost("Redis lost a part of this call", code=STREAM_LOST))

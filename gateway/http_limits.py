@@ -109,8 +109,9 @@ class _WithHead:
     def write(self, data: bytes) -> None:
         """Write, or keep the very first until the next write, and no longer than this turn."""
         if self._begun:
-            self._transport.write(self._head + data if self._head else data)
-            self._head = b""
+            if self._head:
+                data, self._head = self._head + data, b""
+            self._transport.write(data)
         else:
             self._begun, self._head = True, data
             self._loop.call_soon(self.flush)

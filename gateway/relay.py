@@ -42,20 +42,19 @@ class Relay:
         call = self._call
         while True:
             await self._wait()
-            if call.error is not None:
-                await self._fail(call.error)
+            if call.order.error is not None:
+                await self._fail(call.order.error)
                 return
-            if call.dispatch is not None:
-                dispatch, call.dispatch = call.dispatch, None
+            if (dispatch := call.order.take_dispatch()) is not None:
                 # a continued turn: its session has all of the answer before, so only that request's
                 # clean-up can be under way
                 await self.stop_upstream()
                 self._upstream = asyncio.get_running_loop().create_task(
                     self._upstreams.send(call, dispatch), name="upstream"
                 )
-            end = call.end
-            if call.has_out or end:
-                data = call.take_out() if call.has_out else b""
+            end = call.order.end
+            if call.outgoing.size or end:
+                data = call.take_out() if call.outgoing.size else b""
                 await self._put(data, last=bool(end))
             if end:
                 self.complete = True
@@ -64,17 +63,17 @@ class Relay:
     async def _wait(self) -> None:
         call = self._call
         # only while nothing else of this answer is being written
-        if call.head_sent:
-            call.write = self._write
+        if call.order.head_sent:
+            call.outgoing.write = self._write
         try:
             await call.wait()
         finally:
-            call.write = None
+            call.outgoing.write = None
 
     async def _put(self, data: bytes, *, last: bool) -> None:
         call = self._call
-        if not call.head_sent:
-            call.head_sent = True
+        if not call.order.head_sent:
+            call.begin_answer()
             head = [
                 (b"x-sluice-call-id", call.id.encode()),
                 _NO_SNIFF,
@@ -83,12 +82,12 @@ class Relay:
             ]
             head += [
                 (k.encode(), v.encode("latin-1", "replace"))
-                for k, v in {**call.upstream_headers, **call.headers}.items()
+                for k, v in {**call.upstream_headers, **call.order.headers}.items()
             ]
             if last:
                 head.append((b"content-length", str(len(data)).encode()))
             await self._send(
-                {"type": "http.response.start", "status": call.status or 200, "headers": head}
+                {"type": "http.response.start", "status": call.order.status or 200, "headers": head}
             )
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
 
@@ -96,18 +95,15 @@ class Relay:
         call = self._call
         if isinstance(error, ClientGone):
             return
-        if not call.head_sent:
-            call.head_sent = True
-            call.local_error = call.dialect.error_body(error)
+        if not call.order.head_sent:
+            call.begin_answer()
+            call.outgoing.write_error(call.dialect.error_body(error))
             await respond_error(self._send, call.dialect, error, call_id=call.id)
             return
-        if call.headers.get("content-type", "").startswith("text/event-stream"):
-            call.local_error = call.dialect.error_frame(
-                "api_error", error.message, error.error_code
-            )
-            await self._send(
-                {"type": "http.response.body", "body": call.local_error, "more_body": False}
-            )
+        if call.order.headers.get("content-type", "").startswith("text/event-stream"):
+            frame = call.dialect.error_frame("api_error", error.message, error.error_code)
+            call.outgoing.write_error(frame)
+            await self._send({"type": "http.response.body", "body": frame, "more_body": False})
 
     async def stop_upstream(self) -> None:
         """Cancel the request that is under way, if one is, and wait for its end."""

@@ -8,8 +8,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping
-from functools import partial
+from collections.abc import Mapping, MutableMapping
 from hashlib import sha256
 from typing import Any
 
@@ -29,7 +28,7 @@ from gateway.ready_and_metrics import Status
 from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
-from gateway.traced import TracedOpenCall
+from gateway.traffic_lines import TrafficLines
 from gateway.upstream import Upstreams
 from protocol import sessions, unknown_paths
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
@@ -264,9 +263,14 @@ class Gateway:
             betas = client_betas(headers) if BETAS in named else ()
             start = self._start(key, dialect, endpoint, named, betas, digest, facts)
             deadline = time.monotonic() + self.limits.call_s
-            make = OpenCall if not start.debug else self._traced(start)
-            call = make(
-                start.call_id, dialect, body, activity_s=activity_s, deadline=deadline, key=key.name
+            call = OpenCall(
+                start.call_id,
+                dialect,
+                body,
+                activity_s=activity_s,
+                deadline=deadline,
+                key=key.name,
+                observer=self._observer(start),
             )
             call.when_begun = place.begun
             # without a family of server tools its request has none, nor an MCP server: workers
@@ -292,11 +296,8 @@ class Gateway:
                 unreachable = Overloaded(
                     "Sluice cannot reach Redis; try again in 1 second", retry_after_s=1
                 )
-                call.local_error = (
-                    call.dialect.error_body(unreachable)
-                    if isinstance(error, StreamConnectionLost)
-                    else b""
-                )
+                if isinstance(error, StreamConnectionLost):
+                    call.outgoing.write_error(call.dialect.error_body(unreachable))
                 self.bus.end(call, Overloaded.code)
                 if isinstance(error, StreamConnectionLost):
                     raise unreachable from error
@@ -324,7 +325,11 @@ class Gateway:
                 reason = (
                     "complete"
                     if relay.complete
-                    else (call.error.error_code if call.error is not None else "client_gone")
+                    else (
+                        call.order.error.error_code
+                        if call.order.error is not None
+                        else "client_gone"
+                    )
                 )
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
@@ -416,14 +421,11 @@ class Gateway:
             debug=switches.mask(key, named) if switches.is_on or HEADER in named else 0,
         )
 
-    def _traced(self, start: Start) -> Callable[..., OpenCall]:
-        """Return what makes a call that has debug lines of this gateway, as far as START says
-        so."""
-        return (
-            partial(TracedOpenCall, self.bus.lines.of(start.call_id, start.debug))
-            if start.debug & ANY
-            else OpenCall
-        )
+    def _observer(self, start: Start) -> TrafficLines | None:
+        """Return what writes debug lines of this gateway, as far as START says so."""
+        if not start.debug & ANY:
+            return None
+        return TrafficLines(self.bus.lines.of(start.call_id, start.debug))
 
     async def _watch(self, call: OpenCall, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

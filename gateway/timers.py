@@ -16,15 +16,15 @@ async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
         await asyncio.sleep(0.5)
         now = time.monotonic()
         for call in list(bus.calls.values()):
-            call.add_up()
+            call.outgoing.add_up()
             call.show_life(now)
             call.relay()
             if (
-                call.expected == 0
+                call.order.expected == 0
                 and now - call.started > limits.claim_s + 0.5
                 and now - call.last_reply > limits.claim_s + 0.5
             ):
-                bus.untaken += call.error is None
+                bus.untaken += call.order.error is None
                 why = sets.fault or "no policy worker took the call"
                 call.fail(
                     Overloaded(f"{why}; try again in 1 second", code="no_worker", retry_after_s=1)
@@ -45,9 +45,8 @@ async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
             elif now > call.deadline:
                 if now > call.deadline + 5:
                     call.fail(StreamTimeout("the call's deadline has passed", code="call_deadline"))
-                if not call.is_overdue:
-                    call.is_overdue = True
-                    call.append("failed", text="call_deadline")
+                if call.order.become_overdue():
+                    call.appender.append("failed", text="call_deadline")
                     bus.append(call)
 
 

@@ -143,7 +143,7 @@ class Upstreams:
         number: int = 0,
         text: str = "",
     ) -> None:
-        call.append(kind, chunks, number=number, text=text)
+        call.appender.append(kind, chunks, number=number, text=text)
         self._bus.append(call)
 
     async def _send(self, call: OpenCall, dispatch: Dispatch) -> None:
@@ -335,8 +335,7 @@ class _Answer:
     def on_data(self, data: bytes, line: UpstreamConnection | None = None) -> None:
         """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
         call = self._call
-        call.received_bytes += len(data)
-        if call.received_bytes > self._most:
+        if call.flow.receive(len(data)) > self._most:
             raise _TooLarge("the upstream's answer is larger than the limit")
         if self._may_stream and (data := data.lstrip(_BLANK)):
             self._may_stream = False
@@ -345,24 +344,24 @@ class _Answer:
         if self._splitter is None:
             self._body.append(data)
         elif events := self._splitter.feed(data):
-            call.append("chunks", events)
+            call.appender.append("chunks", events)
             self._bus.append(call)
-            if line is not None and call.backlog_bytes() > self._mark:
+            if line is not None and call.flow.backlog_bytes() > self._mark:
                 line.pause()
                 call.when_room(self._mark, line.resume)
 
     def on_end(self) -> None:
         """The answer is complete."""
         call = self._call
-        call.forget_room()
+        call.flow.forget_room()
         if self.is_stale:
             return
         if self._splitter is not None:
             if remainder := self._splitter.finish():
-                call.append("chunks", remainder)
-            call.append("eof", text=self._note)
+                call.appender.append("chunks", remainder)
+            call.appender.append("eof", text=self._note)
         elif self.status == 200:
-            call.append("body", [b"".join(self._body)], text=self._note)
+            call.appender.append("body", [b"".join(self._body)], text=self._note)
         else:
             answer = b"".join(self._body)
             if self._door is not None:
@@ -371,7 +370,7 @@ class _Answer:
                 for secret in self._door.secrets:
                     answer = answer.replace(secret, b"[key]")
                 answer = self._door.error(self.status, self._head, answer)
-            call.append(
+            call.appender.append(
                 "status",
                 [_with_kind(answer, self._error_kind)],
                 number=self.status,
@@ -381,7 +380,7 @@ class _Answer:
 
     def leave(self) -> None:
         """Nothing of this answer follows; its connection may be another call's by now."""
-        self._call.forget_room()
+        self._call.flow.forget_room()
 
 
 def _passed_headers(

@@ -328,7 +328,7 @@ class Policy:
         look at the call; call super."""
         if is_built_in(kind := type(self)):
             clone = kind.__new__(kind)
-            vars(clone).update(vars(self))
+            clone.__dict__.update(self.__dict__)
         else:
             clone = call_state.copy_for_call(self, last=Policy)
         clone.context = context

@@ -11,7 +11,7 @@ the structure of the view, which no content can imitate.
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -62,7 +62,7 @@ _SHARES: tuple[tuple[Kind, float], ...] = (
 """Up to which part of the room a class may fill it, those before it included."""
 
 
-class KnownTurns(NamedTuple):
+class KnownTurns(msgspec.Struct, frozen=True):
     """The parts of a request kept for judges: some turns with their positions, how many there are,
     and which are the user's first and last. A history may be megabytes: of the turns before the
     tail only the user's are kept, and of the system prompt only what is shown.
@@ -153,7 +153,7 @@ def _is_spoken(part: Part) -> bool:
     return isinstance(part, TextPart) and bool(part.text.strip())
 
 
-class Seen(NamedTuple):
+class Seen(msgspec.Struct, frozen=True):
     """`json` is the text of an object's members. `has_user`: words of the user are in it.
     `calls_whole`: none of the agent's is cut."""
 

@@ -21,7 +21,7 @@ import hiredis
 from redis.asyncio.connection import parse_url
 
 from protocol.errors import StreamConnectionLost
-from streams import scripts
+from streams import lua
 
 log = logging.getLogger(__name__)
 
@@ -189,8 +189,8 @@ class _Protocol(asyncio.Protocol):
 
     def load_scripts(self) -> list[asyncio.Future[Any]]:
         """Let Redis know all scripts by their names; the futures give its answers."""
-        answers = [self.loop.create_future() for _ in scripts.ALL]
-        for source, future in zip(scripts.ALL, answers, strict=True):
+        answers = [self.loop.create_future() for _ in lua.SOURCES]
+        for source, future in zip(lua.SOURCES.values(), answers, strict=True):
             future.add_done_callback(_quiet)
             self.put(_pack(("SCRIPT", "LOAD", source)), future)
         return answers
@@ -420,19 +420,17 @@ class Connection:
         future.add_done_callback(_quiet)
 
     def script(
-        self, source: str, keys: list[str], args: list[Argument], *, is_large: bool = False
+        self, name: str, keys: list[str], args: list[Argument], *, is_large: bool = False
     ) -> "asyncio.Future[Any]":
-        """Run a script by its name; they are loaded at each connect, and again when Redis has
+        """Run a script of `streams/lua/`; they are loaded at each connect, and again when Redis has
         forgotten them (then repeat).
 
         `is_large`: arguments of megabytes go out at once and as they are. Packing 10 MB takes 20 MB
         more for a moment.
         """
         if is_large:
-            return self._batch(
-                pack_large("EVALSHA", scripts.sha(source), len(keys), *keys, *args), 0
-            )
-        return self.call("EVALSHA", scripts.sha(source), len(keys), *keys, *args)
+            return self._batch(pack_large("EVALSHA", lua.SHA[name], len(keys), *keys, *args), 0)
+        return self.call("EVALSHA", lua.SHA[name], len(keys), *keys, *args)
 
     def cut(self) -> None:
         """Break the connection; it is made anew. For who got an answer that was not to what it

@@ -85,13 +85,9 @@ async def read(redis: Connection) -> Heartbeats:
     return parse(layout.time_ms(clock), dict(zip(fields[::2], fields[1::2], strict=True)))
 
 
-def write(redis: Connection, *shown: tuple[str, str]) -> "asyncio.Future[object]":
+def write(redis: Connection, *shown: tuple[str, str]) -> asyncio.Future[bytes]:
     """Write a heartbeat under each role and name."""
-    return redis.script(
-        scripts.HEARTBEAT,
-        [layout.WORKERS_KEY, layout.PRIMARY_KEY],
-        [f"{role}:{name}" for role, name in shown],
-    )
+    return scripts.write_heartbeats(redis, (f"{role}:{name}" for role, name in shown))
 
 
 async def withdraw(redis: Connection, *shown: tuple[str, str]) -> None:

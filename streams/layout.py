@@ -46,7 +46,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -153,18 +153,14 @@ _TAGS = {f"{shard:02x}": tag(shard) for shard in range(256)}
 """The prefix by the end of a call's id: looked up a dozen times a call."""
 
 
-def _of_call(kind: str, call_id: str) -> str:
-    return f"{_TAGS[call_id[-2:]]}{kind}:{call_id}"
-
-
 def call_key(call_id: str) -> str:
     """The call's stream."""
-    return _of_call("call", call_id)
+    return f"{_TAGS[call_id[-2:]]}call:{call_id}"
 
 
 def body_key(call_id: str) -> str:
     """The request body."""
-    return _of_call("body", call_id)
+    return f"{_TAGS[call_id[-2:]]}body:{call_id}"
 
 
 def body_prefix(shard: int) -> str:
@@ -174,22 +170,22 @@ def body_prefix(shard: int) -> str:
 
 def ctl_key(call_id: str) -> str:
     """The lease and numbers of a call."""
-    return _of_call("ctl", call_id)
+    return f"{_TAGS[call_id[-2:]]}ctl:{call_id}"
 
 
 def facts_key(call_id: str) -> str:
     """Judgements and commits, set once."""
-    return _of_call("facts", call_id)
+    return f"{_TAGS[call_id[-2:]]}facts:{call_id}"
 
 
 def chunk_channel(call_id: str) -> str:
     """Where the gateway publishes each entry of the call's stream."""
-    return _of_call("in", call_id)
+    return f"{_TAGS[call_id[-2:]]}in:{call_id}"
 
 
 def facts_channel(call_id: str) -> str:
     """Where judges and audit writers publish which fact is new."""
-    return _of_call("fact", call_id)
+    return f"{_TAGS[call_id[-2:]]}fact:{call_id}"
 
 
 def judgement_field(block: int, step: int) -> str:
@@ -218,7 +214,7 @@ def judge_job_id(call_id: str, block: int, step: int, attempt: int) -> str:
 
 def judge_beat_key(call_id: str, block: int, step: int) -> str:
     """Exists while a judge works on the ask."""
-    return f"{_of_call('beat', call_id)}:{block}:{step}"
+    return f"{_TAGS[call_id[-2:]]}beat:{call_id}:{block}:{step}"
 
 
 def dispatch_key(shard: int) -> str:
@@ -226,6 +222,7 @@ def dispatch_key(shard: int) -> str:
     return f"{tag(shard)}dispatch"
 
 
+@cache
 def audit_key(shard: int) -> str:
     """The stream of records."""
     return f"{tag(shard)}audit"
@@ -323,6 +320,7 @@ def lasting_keys(shards: int) -> set[str]:
     } | {key(shard) for shard in range(shards) for key in of_shard}
 
 
+@lru_cache(maxsize=1_000)
 def gateway_key(shard: int, gateway: str) -> str:
     """Exists while the gateway lives; holds its last read reply id."""
     return f"{tag(shard)}gw:{gateway}"
@@ -334,6 +332,7 @@ def sets_key(gateway: str) -> str:
     return f"{tag(0)}sets:{gateway}"
 
 
+@lru_cache(maxsize=1_000)
 def reply_key(shard: int, gateway: str) -> str:
     """What the gateway relays."""
     return f"{tag(shard)}reply:{gateway}"

@@ -16,7 +16,7 @@ from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_pref
 from arq.jobs import serialize_job
 from redis.exceptions import RedisError
 
-from policy.base import JudgeQuestion
+from policy.session.effects import JudgeRequest
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from streams import connection, judge_scripts, layout
@@ -27,27 +27,8 @@ LOST = (RedisError, OSError, RuntimeError)
 """What arq's client raises when Redis goes away; uvloop's own for a connection that closed under it
 is a RuntimeError."""
 MAX_ATTEMPTS = 3
-_WAKE_UPS = 64
 _RETRY_S = 0.2
 _encode = msgspec.json.Encoder().encode
-
-
-class JudgeJob(msgspec.Struct, frozen=True):
-    """The one argument of a judge job, as JSON text: who asks, and what.
-
-    Until when an answer is of use is not in it, as a judge's clock may be another: a judge goes by
-    what is left of the life of the job's text, which Redis counts.
-    """
-
-    call_id: str
-    block: int
-    step: int
-    attempt: int
-    question: JudgeQuestion
-
-    def __post_init__(self) -> None:
-        if not layout.is_call_id(self.call_id):
-            raise ValueError("no id of a call")
 
 
 class Job(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,6 +52,15 @@ def deserialize(blob: bytes) -> dict[str, Any]:
     """Decode an arq job or result. Raises msgspec.DecodeError on anything that is not JSON, a
     pickle for one."""
     return msgspec.json.decode(blob, type=dict[str, Any])
+
+
+def job_id_of(request: JudgeRequest) -> str:
+    """The id of the job of a question."""
+    return layout.judge_job_id(request.call_id, request.block, request.step, request.attempt)
+
+
+def _place(request: JudgeRequest) -> tuple[str, int, int]:
+    return request.call_id, request.block, request.step
 
 
 def is_ours(job_id: bytes) -> bool:
@@ -131,7 +121,7 @@ class JudgeQueue:
     arq's client.
 
     Bounded: past `max_depth` waiting questions an ask raises JudgeUnavailable at once, a key past
-    its share too (`JUDGE_ASK`).
+    its share too (`judge_scripts.ask`).
     """
 
     def __init__(
@@ -149,64 +139,46 @@ class JudgeQueue:
         )
         self._attempts: dict[tuple[str, int, int], tuple[int, float]] = {}
 
-    async def ask(
-        self,
-        call_id: str,
-        block: int,
-        step: int,
-        attempt: int,
-        question: JudgeQuestion,
-        within_s: float,
-        *,
-        key: str = "",
-    ) -> None:
+    async def ask(self, request: JudgeRequest, within_s: float, *, key: str = "") -> None:
         """Enqueue a question of a client's `key`, whose answer is of use `within_s` of the first
         attempt; tries again while Redis is away.
 
         Raises JudgeUnavailable past depth, share, deadline.
         """
         until = time.monotonic() + within_s
-        if attempt:
-            until = self._attempts.get((call_id, block, step), (0, until))[1]
-        ask = JudgeJob(call_id, block, step, attempt, question)
+        if request.attempt:
+            until = self._attempts.get(_place(request), (0, until))[1]
         while (left_s := until - time.monotonic()) > 0:
             try:
-                await self._enqueue(ask, left_s, key)
+                await self._enqueue(request, left_s, key)
             except (StreamConnectionLost, connection.RedisError):
                 await asyncio.sleep(min(_RETRY_S, left_s))
                 continue
-            self._remember(call_id, block, step, attempt, until)
+            self._remember(request, until)
             return
         raise JudgeUnavailable("the question could not be put to a judge before its deadline")
 
-    async def _enqueue(self, ask: JudgeJob, left_s: float, key: str) -> None:
+    async def _enqueue(self, request: JudgeRequest, left_s: float, key: str) -> None:
         """Put it there as arq's `enqueue_job` does, in one step: its five, with the depth and the
         wake-up, cost 1 ms of CPU a question.
 
         Through arq's client that one step was still half of what asking cost.
         """
-        job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
         job = serialize_job(
             FUNCTION,
-            (_encode(ask).decode(),),
+            (_encode(request).decode(),),
             {},
             None,
             time.time_ns() // 1_000_000,
             serializer=serialize,
         )
-        outcome = await self._redis.script(
-            judge_scripts.JUDGE_ASK,
-            [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES],
-            [
-                job_key_prefix + job_id,
-                job_id,
-                job,
-                max(1, int(left_s * 1000)),
-                self._max_depth,
-                _WAKE_UPS,
-                key,
-                layout.JUDGE_TURNS_S,
-            ],
+        outcome = await judge_scripts.ask(
+            self._redis,
+            job_id_of(request),
+            job,
+            key=key,
+            expires_ms=max(1, int(left_s * 1000)),
+            max_depth=self._max_depth,
         )
         if outcome == Outcome.KEY:
             raise JudgeUnavailable(
@@ -215,8 +187,8 @@ class JudgeQueue:
         if outcome != Outcome.OK:
             raise JudgeUnavailable(f"{self._max_depth} questions are already waiting for a judge")
 
-    def _remember(self, call_id: str, block: int, step: int, attempt: int, until: float) -> None:
-        self._attempts[call_id, block, step] = (attempt, until)
+    def _remember(self, request: JudgeRequest, until: float) -> None:
+        self._attempts[_place(request)] = (request.attempt, until)
         if len(self._attempts) > 2 * self._max_depth:
             # answered asks are never reported here; the half that is due first goes, and at worst
             # an ask begins at attempt 0 again

@@ -161,7 +161,7 @@ async def send_heartbeats(
         await asyncio.sleep(heartbeats.EVERY_S)
 
 
-def _end_on_old_primary(written: "asyncio.Future[object]") -> None:
+def _end_on_old_primary(written: asyncio.Future[bytes]) -> None:
     """End this process on an old primary: one that is started anew connects to the later one, and
     nobody waits for what this one does."""
     if (
@@ -188,7 +188,7 @@ class AliveFile:
         self._path = path
         self._is_logged = False
 
-    def write(self, written: "asyncio.Future[object]") -> None:
+    def write(self, written: asyncio.Future[bytes]) -> None:
         """Write it, if Redis took the heartbeat."""
         if written.cancelled() or written.exception() is not None:
             return
@@ -216,5 +216,5 @@ async def forget_consumers(redis: Connection, keys: Sequence[str], group: str) -
     minutes. Runs until cancelled."""
     while True:
         for key in keys:
-            redis.quiet(redis.script(scripts.FORGET, [key], [group, FORGET_MS]))
+            redis.quiet(scripts.forget_consumers(redis, key, group, idle_ms=FORGET_MS))
         await asyncio.sleep(FORGET_EVERY_S)

@@ -152,13 +152,13 @@ class Case:
 def _release(call: OwnedCall) -> str:
     """Release what there is, the judge allowing and the record committed at once."""
     end = ""
-    while call.wants_release:
+    while call.queue.is_waiting:
         release = call.next_release(_AT)
         assert release is not None, "the call broke"
         if call.session.state == "ENDED" and release.reply:
             end = layout.unpack_reply(release.reply).end or end
         call.answered()
-        asks, call.new_asks, waits, call.new_waits = call.new_asks, [], call.new_waits, []
+        asks, waits, _ = call.waits.take_new()
         for ask in asks:
             call.feed_fact(layout.judgement_field(ask.block, ask.step), _JUDGEMENT, _AT)
         for block in waits:

@@ -56,23 +56,23 @@ class Approved:
         what the call names as its tool set."""
         choice = self._choice
         if not is_first and self._is_single_call:
-            return _block("one_call")
+            return Decided.deny("one_call")
         if choice is not None and (
             choice.mode == "none"
             or (choice.mode == "tool" and name != choice.name)
             or (choice.allowed and name not in choice.allowed)
         ):
-            return _block("tool_choice")
+            return Decided.deny("tool_choice")
         if self._offered is not None and self._offered.is_ambiguous(name):
-            return _block("ambiguous_name")
+            return Decided.deny("ambiguous_name")
         if self._names is not None and name not in self._names and toolset not in self._names:
-            return _block("not_offered")
+            return Decided.deny("not_offered")
         return None
 
     def took(self, name: str) -> Decided | None:
         """The block of a provider-run call of a tool that a policy removed: those of other names
         are distinguished by their families."""
-        return _block("not_offered") if name in self._taken else None
+        return Decided.deny("not_offered") if name in self._taken else None
 
     def misfit(self, name: str, arguments: str) -> Decided | None:
         """The block of arguments, as they are to go out, that do not fit a schema that a policy
@@ -86,7 +86,7 @@ class Approved:
             fits = schemas.is_valid(tool, loads_arguments(normal_arguments(arguments))) is True
         except ValueError:
             fits = False
-        return None if fits else _block("schema")
+        return None if fits else Decided.deny("schema")
 
 
 def _names(tool: Tool) -> tuple[str, ...]:
@@ -97,7 +97,3 @@ def _names(tool: Tool) -> tuple[str, ...]:
         if tool.kind == "client" and isinstance(kind, str)
         else (tool.name,)
     )
-
-
-def _block(reason: str) -> Decided:
-    return Decided("block", reason, "", "", None)

@@ -57,15 +57,45 @@ class Decided(msgspec.Struct, frozen=True):
     """
 
     verdict: VerdictName
-    reason: str
-    policy: str
-    message: str
-    arguments: str | None
+    reason: str = ""
+    policy: str = ""
+    message: str = ""
+    arguments: str | None = None
     rule: str = ""
     detail: str = ""
     advice: str = ""
     feedback: Feedback = "message"
     defer: str = ""
+
+    @classmethod
+    def allow(
+        cls, arguments: str, *, reason: str = "", policy: str = "", rule: str = ""
+    ) -> "Decided":
+        """Release the call as it is."""
+        return cls("allow", reason, policy, "", arguments, rule)
+
+    @classmethod
+    def replace(cls, arguments: str, *, reason: str, policy: str, rule: str) -> "Decided":
+        """Release the call with these arguments instead."""
+        return cls("replace", reason, policy, "", arguments, rule)
+
+    @classmethod
+    def of(cls, block: Block, policy: str) -> "Decided":
+        """Withhold what a policy blocks."""
+        return cls("block", block.reason, policy, block.message, None, block.rule, block.detail)
+
+    @classmethod
+    def deny(
+        cls,
+        reason: str,
+        *,
+        policy: str = "",
+        message: str = "",
+        rule: str = "",
+        advice: str = "",
+    ) -> "Decided":
+        """Withhold the call."""
+        return cls("block", reason, policy, message, None, rule, "", advice)
 
 
 def policy_name(policy: Policy) -> str:
@@ -98,6 +128,18 @@ def _fault(policy: Policy, hook: str, call_id: str, problem: str = "") -> Block:
         },
     )
     return Block("fault")
+
+
+def _result(policy: Policy, hook: str, call_id: str, *arguments: object) -> object:
+    """What a hook returned, or the block of a fault: it is foreign code, and may raise anything."""
+    try:
+        # looked up in here: what stands there may raise, too
+        returned: object = getattr(policy, hook)(*arguments)
+        return returned
+    except TookTooLong:
+        raise
+    except BaseException:  # noqa: BLE001 - whatever it raised, what it was to decide about is blocked
+        return _fault(policy, hook, call_id)
 
 
 def _options(request: ChatRequest) -> bytes:
@@ -202,6 +244,10 @@ class Chain:
         """Is the answer that it decides about already another model's, in the place of the
         first?"""
 
+    def defer(self) -> None:
+        """Take that it decides about another model's answer."""
+        self.is_deferred = True
+
     def loads_call(self, name: str, text: str) -> dict[str, Any]:
         """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""
         return loads_call(
@@ -287,12 +333,8 @@ class Chain:
 
         None where that is the request as it was.
         """
-        try:
-            returned: object = policy.on_request(argument)
-        except TookTooLong:
-            raise
-        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the request is blocked
-            return _fault(policy, "on_request", self.context.call_id)
+        call_id = self.context.call_id
+        returned = _result(policy, "on_request", call_id, argument)
         returned = argument if returned is None else returned
         if returned is request:
             return None
@@ -394,12 +436,8 @@ class Chain:
         """Flush what the policies held back, each through those behind it."""
         released = ""
         for position, policy in enumerate(self._text):
-            try:
-                returned: object = policy.on_text_end(block)
-            except TookTooLong:
-                raise
-            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
-                returned = _fault(policy, "on_text_end", self.context.call_id)
+            call_id = self.context.call_id
+            returned = _result(policy, "on_text_end", call_id, block)
             if not isinstance(returned, str):
                 return self.blocked(policy, "on_text_end", returned), policy_name(policy)
             passed, who = self.on_text(returned, block, position + 1)
@@ -460,11 +498,10 @@ class Decision:
         policies = self._chain.deciders
         while self.decided is None:
             if self._at == len(policies):
-                changed = self._call.arguments != self._original
                 who, reason, rule = self._replaced_by
-                self.decided = Decided(
-                    "replace" if changed else "allow", reason, who, "", self._call.arguments, rule
-                )
+                arguments = self._call.arguments
+                decide = Decided.allow if arguments == self._original else Decided.replace
+                self.decided = decide(arguments, reason=reason, policy=who, rule=rule)
                 return
             policy = policies[self._at]
             if policy.asks and not may_ask:
@@ -546,16 +583,8 @@ class Decision:
         )
 
     def _block(self, policy: Policy, block: Block, defer: str = "") -> None:
-        self.decided = Decided(
-            "block",
-            block.reason,
-            policy_name(policy),
-            block.message,
-            None,
-            block.rule,
-            block.detail,
-            feedback=block.feedback,
-            defer=defer,
+        self.decided = msgspec.structs.replace(
+            Decided.of(block, policy_name(policy)), feedback=block.feedback, defer=defer
         )
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:

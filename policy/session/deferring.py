@@ -16,7 +16,7 @@ A session of its own, so that calls under all other series pay nothing for it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, Literal, NamedTuple
 from weakref import proxy
 
 import msgspec
@@ -24,10 +24,14 @@ import msgspec
 from policy.base import Policy
 from policy.session import likeness, metadata, opening, trusted
 from policy.session.answer_log import AnswerLog
+from policy.session.chain import Chain
 from policy.session.effects import CallInfo
+from policy.session.exchange import Continuation, Exchange
 from policy.session.held import HeldBlocks
+from policy.session.opening import Destination
+from policy.session.outbox import Outbox
 from policy.session.session import Session
-from policy.session.slots import Continue, Mark, Slot
+from policy.session.slots import CallSlot, Continue, Mark
 from protocol.config import Config
 from protocol.dialects import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
@@ -54,6 +58,22 @@ _PLAIN = (BlockStart, BlockStop, TextDelta, ArgumentsDelta)
 _KINDS = ("first", "defer")
 _END = MessageStop(StopReason.END_TURN)
 
+Stage = Literal["first", "kept", "discarded", "second", "replaced", "given_up"]
+Choice = Literal["keep", "discard", "ask", "give_up"]
+
+# The call's own model answers first. Its answer is kept, which is final, or discarded: then it is on
+# its way to the record, and nothing is asked before it is there. Then the second answer comes. It
+# replaces the first, or is given up, as the first is where the second request cannot be made or the
+# record is too late. Whatever goes out after that is made of the call's own model's answer.
+_STAGES: Final[dict[tuple[Stage, Choice], Stage]] = {
+    ("first", "keep"): "kept",
+    ("first", "discard"): "discarded",
+    ("discarded", "ask"): "second",
+    ("discarded", "give_up"): "given_up",
+    ("second", "keep"): "replaced",
+    ("second", "give_up"): "given_up",
+}
+
 
 def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Session:
     """Return the session for a call under this series."""
@@ -63,40 +83,122 @@ def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Se
     return Session(call, policies, config)
 
 
+class Discarded(NamedTuple):
+    """The first answer, of which a policy deferred `call`. `end` is how it ended, if it is no part
+    of a turn."""
+
+    call: CallSlot
+    upstream: Destination
+    usage: Usage
+    end: MessageStop | None
+
+    def write_usage(self, usage: Usage) -> dict[str, Any]:
+        """Counts as its dialect writes them."""
+        return DIALECTS[self.upstream.dialect].write_usage(usage)
+
+
+class AttemptLog:
+    """Which chunks were of which answer, for the record."""
+
+    def __init__(self) -> None:
+        self._sent_to = ("", "")
+        self._next_seq, self._seq = 1, 0
+        self._ended: list[tuple[int, int, int, Usage]] = []
+        """Upstream answers that have ended: the segment, its first and last chunk, its usage."""
+
+    def send(self, upstream: str, model: str) -> None:
+        """Take where the request goes."""
+        self._sent_to = (upstream, model)
+
+    def feed(self, seq: int) -> None:
+        """Take that chunks came up to `seq`."""
+        self._seq = seq
+
+    def end(self, exchange: Exchange) -> None:
+        """Take that a segment has ended."""
+        span = exchange.segment, self._next_seq, self._seq, exchange.usage.reported
+        self._ended.append(span)
+        self._next_seq = self._seq + 1
+
+    def records(self, outbox: Outbox, attempt: int, *, is_chosen: bool) -> None:
+        """Record the answer, whose last segment has ended."""
+        upstream, model = self._sent_to
+        for segment, first, last, usage in self._ended:
+            outbox.records.append(
+                AttemptRecord(
+                    call_id=outbox.call.call_id,
+                    segment=segment,
+                    attempt=attempt,
+                    at=outbox.at,
+                    kind=_KINDS[attempt],
+                    upstream=upstream,
+                    model=model,
+                    first_seq=first,
+                    end_seq=last,
+                    chosen=is_chosen,
+                    input_tokens=usage.input_tokens,
+                    output_tokens=usage.output_tokens,
+                )
+            )
+        self._ended = []
+
+
+class SecondAnswer:
+    """The second answer as the client gets it. `is_foreign`: it is of another dialect than the
+    first."""
+
+    def __init__(self, *, is_foreign: bool) -> None:
+        self.is_foreign = is_foreign
+        self._gone: set[int] = set()
+        """Indices of blocks that are left out."""
+
+    def leave_out(self, gone: set[int]) -> None:
+        """Leave out these blocks."""
+        self._gone = gone
+
+    def shown(self, event: Event) -> Event | None:
+        """An event as the client gets it, None where it does not."""
+        index = getattr(event, "index", -1)
+        if index in self._gone:
+            return None
+        if not self.is_foreign:
+            return event
+        if not isinstance(event, _PLAIN):
+            return None
+        if not isinstance(event, BlockStart):
+            return event
+        if event.kind not in (BlockKind.TEXT, BlockKind.TOOL_USE):
+            self._gone.add(index)
+            return None
+        return msgspec.structs.replace(event, body=None) if event.body else event
+
+
 class DeferringSession(Session):
-    """A call whose answer is decided by turns. `_attempt` counts its answers, `_sent_events` is
-    what went out of the first."""
+    """A call whose answer is decided by turns. `_sent_events` is what went out of the first
+    answer."""
 
     may_defer = True
-    _blocks: HeldBlocks | None
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         super().__init__(call, policies, config)
         self._is_whole = any(policy.release == "whole" for policy in policies if policy.defers_to)
+        self._stage: Stage = "first"
         self._body: bytes | None = None
-        self._attempt = 0
+        self._held: HeldBlocks | None = None
+        """The blocks of the answer that is decided about."""
         self._sent_events = AnswerLog()
-        self._denied: Slot | None = None
-        """The call that was deferred."""
         self._held_start: MessageStart | None = None
-        self._first_end: MessageStop | None = None
-        """How the first answer ended, if it was discarded and is no part of a turn."""
-        self._first_dialect = ""
+        self._attempts = AttemptLog()
+        self._discarded: Discarded | None = None
+        self._replacement: SecondAnswer | None = None
         self._committing = -1
         """The discarded call whose commit is waited for."""
         self._fate: VerdictName | None = None
         """What became of the last whole answer, where that is known."""
-        self._before = self._first_usage = Usage()
-        self._ended: list[tuple[int, int, int, Usage]] = []
-        """Upstream answers of this attempt that have ended: the segment, its first and last chunk,
-        its usage."""
-        self._next_seq, self._seq = 1, 0
-        self._sent_to = ("", "")
-        self._gone: set[int] = set()
-        """Indices of blocks that are left out of the second answer."""
-        self._is_foreign = self._is_inside = self._is_kept = False
-        # is_foreign: the second answer is of another dialect than the first
-        # is_inside: what upstream sent is being taken, and nothing is decided before all of it is
+        self._before = Usage()
+        """The usage of answers that the client does not get."""
+        self._is_inside = False
+        """What upstream sent is being taken: nothing is decided before all of it is."""
 
     # --- the request ---
 
@@ -104,36 +206,36 @@ class DeferringSession(Session):
         """The body may be sent again: as bytes it takes the least memory."""
         self._body = body
 
-    def _approve(self, request: ChatRequest) -> ChatRequest:
-        approved = super()._approve(request)
-        decided = self._denied.decided if self._denied is not None else None
-        return (
-            trusted.settled(approved)
-            if decided is None
-            else trusted.for_model(approved, decided.defer)
-        )
+    def _approve(self, chain: Chain, request: ChatRequest) -> ChatRequest:
+        approved = super()._approve(chain, request)
+        if self._discarded is None:
+            return trusted.settled(approved)
+        return trusted.for_model(approved, self._discarded.call.final.defer)
 
-    def _make_blocks(self, request: ChatRequest) -> HeldBlocks:
-        assert self._chain is not None
+    def _make_blocks(self, chain: Chain, request: ChatRequest) -> HeldBlocks:
         # not a bound method: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
-        blocks = HeldBlocks(self.out, self._chain, request, lambda event: weak._emit(event))
-        if self._denied is None and (self._is_whole or not request.stream):
+        blocks = HeldBlocks(self.out, chain, request, lambda event: weak._emit(event))
+        if self._discarded is None and (self._is_whole or not request.stream):
             blocks.close()
+        self._held = blocks
         return blocks
 
-    def _dispatch(self, container: str) -> None:
-        assert self._upstream is not None and self._approved is not None
-        self._sent_to = (self._upstream.name, self._approved.model)
-        super()._dispatch(container)
+    def _dispatch(self, exchange: Exchange, container: str) -> None:
+        self._attempts.send(exchange.upstream.name, exchange.request.model)
+        super()._dispatch(exchange, container)
 
     # --- chunks ---
+
+    @property
+    def _is_held(self) -> bool:
+        return self._held is not None and self._held.is_held
 
     def chunks(self, seq: int, raw: Sequence[bytes]) -> list[Mark]:
         """As every session; behind a closed gate the verdict on a chunk is that of its block."""
         with self._inside(seq + len(raw) - 1):
             marks = super().chunks(seq, raw)
-        if self._blocks is not None and self._blocks.is_held:
+        if self._is_held:
             return [
                 ("hold", block) if block >= 0 and verdict in PASSED else (verdict, block)
                 for verdict, block in marks
@@ -173,7 +275,8 @@ class DeferringSession(Session):
     @contextmanager
     def _inside(self, seq: int) -> Iterator[None]:
         """Take what came up to `seq`; decide about the turn behind it."""
-        self._seq, self._is_inside = seq, True
+        self._attempts.feed(seq)
+        self._is_inside = True
         yield
         self._is_inside = False
         self._pump()
@@ -182,7 +285,7 @@ class DeferringSession(Session):
     def held_bytes(self) -> int:
         """As every session; behind a closed gate each step may be the one that writes the request
         again."""
-        is_due = self._denied is not None or (self._blocks is not None and self._blocks.is_held)
+        is_due = self._discarded is not None or self._is_held
         return super().held_bytes + (len(self._body or b"") if is_due else 0)
 
     @property
@@ -192,78 +295,68 @@ class DeferringSession(Session):
 
     # --- what goes out ---
 
-    def _start(self, event: MessageStart, seq: int) -> None:
-        assert self._blocks is not None and self._chain is not None
-        self._held_start, withheld = metadata.read_start(event, self._chain)
+    def _start(self, exchange: Exchange, event: MessageStart, seq: int) -> None:
+        self._held_start, withheld = metadata.read_start(event, exchange.chain)
         self.out.note_withheld(withheld, seq)
-        if not self._blocks.is_held:
-            self._tell_start()
+        if not self._is_held:
+            self._emit_start()
 
-    def _tell_start(self) -> None:
-        """Let the message begin, unless it has: with the first answer's id and model, and the usage
-        of the one that goes out."""
+    def _emit_start(self) -> None:
+        """Let the message begin, unless it has."""
+        if (start := self._held_start) is not None:
+            self._held_start = None
+            self.out.emit(start)
+
+    def _emit_start_alike(self, exchange: Exchange, first: Discarded) -> None:
+        """The same with the first answer's id and model, and the usage of this one."""
         if (start := self._held_start) is None:
             return
-        self._held_start = None
-        if self._is_kept and self._attempt:
-            extra = start.extra
-            if "usage" in extra:
-                extra = extra | {
-                    "usage": likeness.in_shape(extra["usage"], self._counted(self._start_usage))
-                }
-            start = msgspec.structs.replace(
-                start, usage=likeness.usage_alike(start.usage, self._start_usage), extra=extra
-            )
-        self.out.emit(start)
-
-    def _counted(self, usage: Usage) -> dict[str, Any]:
-        return DIALECTS[self._first_dialect].write_usage(usage)
+        usage, extra = exchange.usage.at_start, start.extra
+        if "usage" in extra:
+            counts = first.write_usage(usage)
+            extra = extra | {"usage": likeness.in_shape(extra["usage"], counts)}
+        self._held_start = msgspec.structs.replace(
+            start, usage=likeness.usage_alike(start.usage, usage), extra=extra
+        )
+        self._emit_start()
 
     def _emit(self, event: Event) -> None:
-        if not self._attempt:
-            if not self._is_kept:
-                self._sent_events.add(event)
-            self.out.emit(event)
-        elif (shown := self._shown(event)) is not None:
-            self.out.emit(shown)
+        if self._replacement is not None:
+            shown = self._replacement.shown(event)
+            if shown is not None:
+                self.out.emit(shown)
+            return
+        if self._stage == "first":
+            self._sent_events.add(event)
+        self.out.emit(event)
 
-    def _shown(self, event: Event) -> Event | None:
-        """An event of the second answer as the client gets it, None where it does not."""
-        index = getattr(event, "index", -1)
-        if index in self._gone:
-            return None
-        if not self._is_foreign:
-            return event
-        if not isinstance(event, _PLAIN):
-            return None
-        if not isinstance(event, BlockStart):
-            return event
-        if event.kind not in (BlockKind.TEXT, BlockKind.TOOL_USE):
-            self._gone.add(index)
-            return None
-        return msgspec.structs.replace(event, body=None) if event.body else event
-
-    def _complete(self, event: MessageStop) -> None:
-        if self._attempt and self._is_kept:
-            self.usage = likeness.usage_alike(self._first_usage, self.usage)
-        super()._complete(event)
+    def _complete(self, exchange: Exchange, event: MessageStop) -> None:
+        usage, first = exchange.usage, self._discarded
+        if self._stage == "replaced" and first is not None:
+            usage.show(likeness.usage_alike(first.usage, usage.total))
+        super()._complete(exchange, event)
+        if self._stage == "first":
+            self._stage = _STAGES[self._stage, "keep"]
         self._forget()
 
-    def _end_extra(self, event: MessageStop) -> dict[str, Any]:
-        assert self._blocks is not None
-        if not self._attempt or self._blocks.is_cut:
-            return super()._end_extra(event)
-        first = self._first_end
-        if first is None or not self._is_kept:
-            return first.extra if first is not None else {}
+    def _end_extra(self, exchange: Exchange, event: MessageStop) -> dict[str, Any]:
+        discarded, replacement = self._discarded, self._replacement
+        if self._stage == "given_up":
+            return event.extra
+        if discarded is None or replacement is None or exchange.blocks.is_cut:
+            return super()._end_extra(exchange, event)
+        first = discarded.end
+        if first is None:
+            return {}
         second_extra = (
             {}
-            if self._is_foreign
+            if replacement.is_foreign
+            else super()._end_extra(exchange, event)
+            if exchange.usage.is_continued
             else event.extra
-            if self._used == Usage()
-            else super()._end_extra(event)
         )
-        counts = self._counted(self.usage) if "usage" in first.extra else {}
+        usage = exchange.usage.total
+        counts = discarded.write_usage(usage) if "usage" in first.extra else {}
         return likeness.end_extra(
             first, event, second_extra, counts | second_extra.get("usage", {})
         )
@@ -271,151 +364,172 @@ class DeferringSession(Session):
     # --- the turn ---
 
     def _pump(self) -> None:
-        blocks = self._blocks
+        blocks, exchange = self._held, self._exchange
         if (
             blocks is not None
+            and exchange is not None
             and not self._is_inside
             and self._committing < 0
             and blocks.is_held
             and blocks.is_decided
         ):
-            self._decide(blocks)
+            self._decide(exchange, blocks)
         super()._pump()
 
-    def _decide(self, blocks: HeldBlocks) -> None:
+    def _decide(self, exchange: Exchange, blocks: HeldBlocks) -> None:
         """The turn has ended, and every call in it is decided: keep it, or let another answer take
         its place."""
         end, wanted = blocks.end, blocks.wanted
         is_whole = not isinstance(end, UpstreamFailed) and not blocks.is_cut
-        if self._attempt:
-            self._decide_second(blocks)
-        elif wanted is not None and is_whole and self._segment + 1 < self._config.limits.dispatches:
+        if self._discarded is not None:
+            self._decide_second(exchange, blocks, self._discarded)
+        elif (
+            wanted is not None
+            and is_whole
+            and exchange.segment + 1 < self._config.limits.dispatches
+        ):
             if self._at_eof:
-                self._discard_first(blocks, wanted)
+                self._discard_first(exchange, blocks, wanted)
         elif isinstance(end, Continue):
-            self._is_drained = True
+            self._take("drain")
         else:
-            self._keep(blocks)
+            self._stage = _STAGES[self._stage, "keep"]
+            self._open(blocks)
 
-    def _decide_second(self, blocks: HeldBlocks) -> None:
+    def _decide_second(self, exchange: Exchange, blocks: HeldBlocks, first: Discarded) -> None:
         end = blocks.end
         if isinstance(end, Continue):
-            self._is_drained = True
-        elif blocks.is_cut:
-            self._keep(blocks)
-        elif isinstance(end, UpstreamFailed):
+            self._take("drain")
+        elif not blocks.is_cut and isinstance(end, UpstreamFailed):
             # only now, and not when it failed: what of its calls is decided by then is chance
-            self._give_up(end.message)
-        elif isinstance(end, MessageStop) and end.stop_reason in _CUT_OFF:
-            self._give_up(f"its answer ended with {end.stop_reason}")
-        elif blocks.is_refused:
-            self._give_up("it refuses")
+            self._give_up(first, end.message)
+        elif not blocks.is_cut and isinstance(end, MessageStop) and end.stop_reason in _CUT_OFF:
+            self._give_up(first, f"its answer ended with {end.stop_reason}")
+        elif not blocks.is_cut and blocks.is_refused:
+            self._give_up(first, "it refuses")
         else:
-            self._keep(blocks)
+            self._replace(exchange, blocks, first)
 
-    def _keep(self, blocks: HeldBlocks) -> None:
-        if self._attempt:
-            self._record_attempt(is_chosen=True)
-            self._gone = blocks.leave_out(
-                has_text=self._sent_events.has_text, is_foreign=self._is_foreign
+    def _replace(self, exchange: Exchange, blocks: HeldBlocks, first: Discarded) -> None:
+        """Let the second answer take the place of the first."""
+        self._stage = _STAGES[self._stage, "keep"]
+        self._record_attempt(exchange, is_chosen=True)
+        if self._replacement is not None:
+            self._replacement.leave_out(
+                blocks.leave_out(
+                    has_text=self._sent_events.has_text, is_foreign=self._replacement.is_foreign
+                )
             )
+        self._emit_start_alike(exchange, first)
+        self._open(blocks)
+
+    def _open(self, blocks: HeldBlocks) -> None:
         self._forget()
-        self._tell_start()
+        self._emit_start()
         blocks.open()
 
     def _forget(self) -> None:
         """Nothing can take the place of this answer any more."""
-        self._sent_events, self._body, self._is_kept = AnswerLog(), None, True
+        self._sent_events, self._body = AnswerLog(), None
 
-    def _discard_first(self, blocks: HeldBlocks, wanted: Slot) -> None:
+    def _discard_first(self, exchange: Exchange, blocks: HeldBlocks, wanted: CallSlot) -> None:
         """Give up what waits, and ask the other model once that is on record."""
         blocks.slots.pump()
         for index in self._sent_events.unended:
             self._emit(BlockStop(index))
-        self._denied, self._fate, self._is_paused = wanted, "discarded", True
-        self._record_attempt(is_chosen=False)
+        self._stage = _STAGES[self._stage, "discard"]
+        self._fate = "discarded"
+        self._record_attempt(exchange, is_chosen=False)
         release = "whole" if self._is_whole or not self.out.streams else "early"
         self.out.note("deferred", -1, f"block {wanted.key}, release {release}")
-        self._first_usage = self.usage
+        end = None
         if isinstance(blocks.end, MessageStop):
-            self._first_end = msgspec.structs.replace(
-                blocks.end, extra=super()._end_extra(blocks.end)
-            )
+            extra = super()._end_extra(exchange, blocks.end)
+            end = msgspec.structs.replace(blocks.end, extra=extra)
+        self._discarded = Discarded(wanted, exchange.upstream, exchange.usage.total, end)
         notified_key = blocks.discard(notify=self.call.durable)
         if notified_key >= 0:
             self._committing = notified_key
             self.out.waits.append(notified_key)
         else:
-            self._ask_again()
+            self._ask_again(exchange, blocks, self._discarded)
 
     def committed(self, block: int, ok: bool, at: int) -> None:
         """As every session; the other model is asked once it is on record why."""
-        if block != self._committing or block < 0:
+        exchange, blocks, first = self._exchange, self._held, self._discarded
+        if (
+            block < 0
+            or block != self._committing
+            or exchange is None
+            or blocks is None
+            or first is None
+        ):
             super().committed(block, ok, at)
             return
         self._committing = -1
         if ok:
-            self._ask_again()
+            self._ask_again(exchange, blocks, first)
         else:
-            self._give_up("what it was to take the place of could not be recorded in time")
+            self._give_up(first, "what it was to take the place of could not be recorded in time")
 
     # --- the second answer ---
 
-    def _ask_again(self) -> None:
+    def _ask_again(self, before: Exchange, held: HeldBlocks, first: Discarded) -> None:
         """Send the client's request to the other model, under the same policies afresh: they know
         only what the client has."""
-        call, before, body = self.call, self._blocks, self._body
-        assert before is not None and body is not None and self._denied is not None
-        first, self._body = self._upstream, None
-        assert first is not None
-        self._first_dialect = first.dialect
+        call, body = self.call, self._body or b""
+        self._body = None
         try:
             request = self.request = opening.rebuilt(
                 CLIENTS[call.dialect].decode_request(body, endpoint=call.endpoint)
             )
-            self._chain = self._make_chain(request)
-            self._chain.is_deferred = True
-            self._approved = self._approve(request)
-            self._upstream = opening.route(call, self._config, self._approved)
+            chain = self._make_chain(request)
+            chain.defer()
+            approved = self._approve(chain, request)
+            upstream = opening.route(call, self._config, approved)
         except PipelineError as error:
-            self._give_up(error.message)
+            self._give_up(first, error.message)
             return
-        self._attempt, self._before, self.usage = 1, self.usage, Usage()
-        blocks = self._blocks = self._make_blocks(request.without_history())
-        blocks.slots.go_on_from(before.slots)
-        blocks.attempt = 1
-        blocks.take_earlier(self._sent_events)
-        blocks.close()
-        self._segment += 1
-        self._offset = blocks.slots.next_index
-        self._used = self._segment_usage = self._start_usage = Usage()
-        self._streamed, self._is_uncounted = 0, False
-        self._decoder, self._stored = None, ()
-        self._stopped = self._at_eof = self._is_paused = self._is_drained = False
-        if first.name != self._upstream.name:
-            blocks.example = self._denied.shown_id
-            self._is_foreign = DIALECTS[first.dialect] is not DIALECTS[self._upstream.dialect]
-        self._turn = opening.turn_builder(call, self._upstream)
-        self._dispatch("")
+        self._stage = _STAGES[self._stage, "ask"]
+        self._take("ask_again")
+        self._before = first.usage
+        blocks = self._make_blocks(chain, request.without_history())
+        is_other = first.upstream.name != upstream.name
+        example = first.call.shown_id if is_other else ""
+        blocks.follow(held, self._sent_events, example=example)
+        exchange = self._exchange = Exchange(
+            chain,
+            upstream,
+            approved,
+            blocks,
+            segment=before.segment + 1,
+            offset=blocks.slots.next_index,
+            asked=before.usage.asked,
+        )
+        is_foreign = DIALECTS[first.upstream.dialect] is not DIALECTS[upstream.dialect]
+        self._replacement = SecondAnswer(is_foreign=is_other and is_foreign)
+        self._stored, self._streamed, self._at_eof = (), 0, False
+        exchange.collect_turn(opening.turn_builder(call, upstream))
+        self._dispatch(exchange, "")
 
-    def _continue(self) -> None:
-        self._ended.append(self._span())
-        super()._continue()
+    def _continue(self, exchange: Exchange, continuation: Continuation) -> None:
+        self._attempts.end(exchange)
+        super()._continue(exchange, continuation)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, first: Discarded, why: str) -> None:
         """The other model's answer cannot be used: the client gets what it would get had the call
         been blocked."""
-        blocks, denied = self._blocks, self._denied
-        assert blocks is not None and denied is not None and denied.decided is not None
+        exchange, blocks, denied = self._exchange, self._held, first.call
+        if exchange is None or blocks is None:
+            return
         self._fate = "discarded"
-        if self._attempt:
-            self._record_attempt(is_chosen=False)
+        if self._stage == "second":
+            self._record_attempt(exchange, is_chosen=False)
             blocks.discard()
-            self._before = self.usage
-        else:
-            self._before = Usage()
+            self._before = exchange.usage.total
+        self._stage = _STAGES[self._stage, "give_up"]
         self.out.note("not_deferred", -1, why)
-        decided = msgspec.structs.replace(denied.decided, verdict="block")
+        decided = msgspec.structs.replace(denied.final, verdict="block")
         self.out.records.append(
             BlockRecord(
                 call_id=self.call.call_id,
@@ -428,38 +542,15 @@ class DeferringSession(Session):
                 rule=decided.rule or None,
             )
         )
-        self.usage = self._start_usage = self._first_usage
-        self._tell_start()
-        self._say(self.out.notices.call(denied.name, "client", decided))
-        self._stopped, self._is_drained = True, False
+        exchange.usage.show(first.usage)
+        self._emit_start()
+        self._say(exchange, self.out.notices.call(denied.name, "client", decided))
+        self._take("stop")
         blocks.finish_empty(
-            msgspec.structs.replace(self._first_end or _END, stop_reason=StopReason.END_TURN)
+            msgspec.structs.replace(first.end or _END, stop_reason=StopReason.END_TURN)
         )
         super()._pump()
 
-    # --- the record ---
-
-    def _span(self) -> tuple[int, int, int, Usage]:
-        first, self._next_seq = self._next_seq, self._seq + 1
-        return self._segment, first, self._seq, self._segment_usage
-
-    def _record_attempt(self, *, is_chosen: bool) -> None:
-        upstream, model = self._sent_to
-        for segment, first, last, usage in [*self._ended, self._span()]:
-            self.out.records.append(
-                AttemptRecord(
-                    call_id=self.call.call_id,
-                    segment=segment,
-                    attempt=self._attempt,
-                    at=self.out.at,
-                    kind=_KINDS[self._attempt],
-                    upstream=upstream,
-                    model=model,
-                    first_seq=first,
-                    end_seq=last,
-                    chosen=is_chosen,
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                )
-            )
-        self._ended = []
+    def _record_attempt(self, exchange: Exchange, *, is_chosen: bool) -> None:
+        self._attempts.end(exchange)
+        self._attempts.records(self.out, exchange.blocks.attempt, is_chosen=is_chosen)

@@ -45,11 +45,19 @@ Output = Event | SendUpstream | Respond
 
 
 class JudgeRequest(msgspec.Struct, frozen=True):
-    """Ask a judge; the answer comes back as `judgement(block, step, ...)`."""
+    """Ask a judge; the answer comes back as `judgement(block, step, ...)`.
 
+    It is also the one argument of a judge's job, as JSON text. Until when an answer is of use is
+    not in it, as a judge's clock may be another: a judge goes by what is left of the life of the
+    job's text, which Redis counts.
+    """
+
+    call_id: str
     block: int
     step: int
     question: JudgeQuestion
+    attempt: int = 0
+    """Asked again where a judge died over it."""
 
 
 class SessionEffects(msgspec.Struct):

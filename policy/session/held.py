@@ -9,9 +9,8 @@ place. Both depend on all verdicts, so not on their order. Only a denied call th
 goes its own way: it ends the turn, whatever else is in it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
-from weakref import proxy
 
 import msgspec
 
@@ -19,10 +18,9 @@ from policy.session import toolcalls
 from policy.session.blocks import LISTED, CallBlocks
 from policy.session.chain import Chain
 from policy.session.outbox import Outbox
-from policy.session.slots import Continue, End, Mark, Slot
+from policy.session.slots import CallSlot, Continue, End, Mark, Slot
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, Event
-from protocol.records import PASSED, VerdictName
 from protocol.request import ChatRequest
 
 _CALLS = (BlockKind.TOOL_USE, BlockKind.SERVER_TOOL_USE)
@@ -45,33 +43,31 @@ def _is_result(event: BlockStart) -> bool:
 
 
 class HeldBlocks(CallBlocks):
-    """Blocks with a gate. `end` is how the turn ended, once it has, with the gate closed;
-    `example`: what ids of calls must look like."""
+    """Blocks with a gate. `end` is how the turn ended, once it has, with the gate
+    closed."""
 
     def __init__(
         self, outbox: Outbox, chain: Chain, request: ChatRequest, emit: Callable[[Event], None]
     ) -> None:
         super().__init__(outbox, chain, request, emit)
-        self.gate: Slot | None = None
-        self.end: End | None = None
-        self.example = ""
+        self._gate: Slot | None = None
         self._is_open = False
-        self._waiting: dict[int, Slot] = {}
+        self.end: End | None = None
+        self._example = ""
+        self._waiting: dict[int, CallSlot] = {}
         """Decided calls behind the gate."""
-        weak = proxy(self)
-        self._text.before_call = lambda slot: weak._close_behind(slot)
 
     # --- the gate ---
 
     @property
     def is_held(self) -> bool:
         """Does anything wait behind a closed gate, or would it?"""
-        return self.gate is not None and not self._is_open
+        return self._gate is not None and not self._is_open
 
     @property
     def is_decided(self) -> bool:
         """Has the turn ended, with a verdict on every call in it?"""
-        return self.end is not None and not self._asked and not super().unasked
+        return self.end is not None and not self._questions.is_any_open and not super().unasked
 
     @property
     def unasked(self) -> list[int]:
@@ -79,7 +75,7 @@ class HeldBlocks(CallBlocks):
         return [*super().unasked, *(key for key, slot in self._waiting.items() if not slot.done)]
 
     @property
-    def wanted(self) -> Slot | None:
+    def wanted(self) -> CallSlot | None:
         """The first call of the answer that is to be decided by another model's answer; not the
         first that was decided, which is chance."""
         return next(
@@ -91,7 +87,7 @@ class HeldBlocks(CallBlocks):
             None,
         )
 
-    def _in_order(self) -> list[Slot]:
+    def _in_order(self) -> list[CallSlot]:
         """The calls that wait, as upstream began them."""
         return sorted(self._waiting.values(), key=lambda slot: slot.ordinal)
 
@@ -107,10 +103,9 @@ class HeldBlocks(CallBlocks):
         """Close the gate: what comes from here on waits."""
         self.slots.add(self._new_gate())
 
-    def _close_behind(self, before: Slot) -> Slot:
-        """Close the gate before a call that is found in text, unless it is closed; returns the slot
-        that the call comes behind."""
-        if self.gate is not None:
+    def _behind(self, before: Slot) -> Slot:
+        """Close the gate before a call that is found in text, unless it is closed."""
+        if self._gate is not None:
             if before.key in self._outbox.early:
                 # it would wait in front of the gate, where nothing is discarded
                 raise RemoteProtocolError(
@@ -123,55 +118,50 @@ class HeldBlocks(CallBlocks):
         return gate
 
     def _new_gate(self) -> Slot:
-        self._outbox.early, self._outbox.held = frozenset(self.slots.by_key), []
-        self.gate = Slot(-1, None, key=self.slots.new_key())
-        return self.gate
+        self._outbox.hold(frozenset(self.slots.by_key))
+        gate = self._gate = Slot(self.slots.new_key())
+        return gate
 
     def open(self) -> None:
         """The turn is kept: what waits is recorded and released."""
         self._is_open = True
-        self._tell_held()
+        self._outbox.record_held()
         for slot in self._in_order():
             if not slot.done:
                 self._settle(slot, self._outbox.at)
         self._let_pass()
 
     def _let_pass(self) -> None:
-        assert self.gate is not None
-        self._is_open = self.gate.done = True
+        self._is_open = True
+        if self._gate is not None:
+            self._gate.close()
 
-    def _tell_held(self, verdict: VerdictName | None = None) -> None:
-        """Record the verdicts that waited, or `verdict` in their place."""
-        outbox = self._outbox
-        for record in outbox.held or ():
-            if verdict is not None:
-                record = msgspec.structs.replace(
-                    record, verdict=verdict, reason=record.reason or DEFERRED
-                )
-            outbox.records.append(record)
-        outbox.held = None
+    def _behind_gate(self) -> Iterator[Slot]:
+        return iter(()) if self._gate is None else self.slots.behind(self._gate)
 
     def discard(self, *, notify: bool = False) -> int:
         """The turn is not kept: record that of everything behind the gate. Returns the call whose
         record is notified, -1 for none."""
-        assert self.gate is not None
-        self._tell_held("discarded")
+        self._outbox.record_held("discarded", DEFERRED)
         notified_key = max(self._waiting, default=-1) if notify else -1
-        for slot in self.slots.cut_after(self.gate):
-            self._asked.discard(slot.key)
+        for slot in self.slots.cut_after(self._gate) if self._gate is not None else ():
+            if not isinstance(slot, CallSlot):
+                continue
+            self._questions.close(slot.key)
             if slot.key in self._waiting:
                 self._discard_call(slot, notify=slot.key == notified_key)
-            elif 0 <= slot.ordinal < LISTED and slot.decided is None:
+            elif slot.ordinal < LISTED and slot.decided is None:
                 self._outbox.block_record(slot, "discarded", "unfinished", "")
         return notified_key
 
-    def _discard_call(self, slot: Slot, *, notify: bool, reason: str = DEFERRED) -> None:
+    def _discard_call(self, slot: CallSlot, *, notify: bool, reason: str = DEFERRED) -> None:
         choices = slot.decision.choices if slot.decision is not None else ()
         valid = toolcalls.close_decision(slot, self._schemas)
-        decided, outbox = slot.decided, self._outbox
-        assert decided is not None
-        slot.decided = msgspec.structs.replace(
-            decided, verdict="discarded", arguments=None, reason=decided.reason or reason
+        decided, outbox = slot.final, self._outbox
+        slot.decide(
+            msgspec.structs.replace(
+                decided, verdict="discarded", arguments=None, reason=decided.reason or reason
+            )
         )
         outbox.records += toolcalls.chosen(
             self.call, slot, choices, outbox.at, attempt=self.attempt
@@ -189,9 +179,8 @@ class HeldBlocks(CallBlocks):
         """Return the indices of what is left out of an answer that takes another's place, and let
         the record say so: thinking, text before its calls where text is out, what the first's
         dialect has no block for."""
-        assert self.gate is not None
-        behind = list(self.slots.behind(self.gate))
-        calls = {slot.index for slot in behind if slot.ordinal >= 0}
+        behind = list(self._behind_gate())
+        calls = {slot.index for slot in behind if isinstance(slot, CallSlot)}
         gone = {
             slot.index
             for slot in behind
@@ -204,7 +193,7 @@ class HeldBlocks(CallBlocks):
         if has_text and calls:
             before = {
                 slot.index
-                for slot in takewhile(lambda slot: slot.ordinal < 0, behind)
+                for slot in takewhile(lambda slot: not isinstance(slot, CallSlot), behind)
                 if slot.kind is BlockKind.TEXT
             } - calls
             # which tell of places in that text
@@ -216,31 +205,24 @@ class HeldBlocks(CallBlocks):
         for slot in [slot for slot in self._waiting.values() if slot.key in keys]:
             # found in a text that does not go out
             self._discard_call(slot, notify=False, reason=LEFT_OUT)
-            slot.done = True
-        self._amend(keys, LEFT_OUT)
+            slot.close()
+        self._outbox.amend(keys, LEFT_OUT)
         return gone
 
-    def _amend(self, keys: set[int], reason: str) -> None:
-        """Let the verdicts that wait say of these blocks that they do not go out."""
-        held = self._outbox.held or []
-        for place, record in enumerate(held):
-            if record.block in keys and record.verdict in PASSED:
-                held[place] = msgspec.structs.replace(record, verdict="withheld", reason=reason)
-
-    def _cut(self, slot: Slot) -> None:
+    def _cut(self, slot: CallSlot) -> None:
         behind = {later.key for later in self.slots.behind(slot)}
         super()._cut(slot)
-        self._amend(behind, "after_denied")
+        self._outbox.amend(behind, "after_denied")
 
     # --- on the way ---
 
     def _start(self, event: BlockStart, seq: int) -> Mark:
-        if self.gate is None and (event.kind in _CALLS or _is_result(event)):
+        if self._gate is None and (event.kind in _CALLS or _is_result(event)):
             self.close()
         return super()._start(event, seq)
 
-    def _identify(self, slot: Slot) -> None:
-        if not self.example or slot.kind is not BlockKind.TOOL_USE:
+    def _identify(self, slot: CallSlot) -> None:
+        if not self._example or slot.kind is not BlockKind.TOOL_USE:
             super()._identify(slot)
             return
         if slot.ordinal >= LISTED:
@@ -248,12 +230,12 @@ class HeldBlocks(CallBlocks):
             return
         if slot.id:
             self._outbox.block_note(slot, "minted_id", f"upstream's id was {slot.id[:200]!r}")
-        slot.id = slot.shown_id = self._ids.alike(self.example, f"{self.call.nonce}:{slot.key}")
+        slot.identify(self._ids.alike(self._example, f"{self.call.nonce}:{slot.key}"))
 
-    def _settle(self, slot: Slot, at: int) -> None:
-        decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)
-        assert decided is not None
-        if self.is_held and (slot.executor == "client" or decided.arguments is not None):
+    def _settle(self, slot: CallSlot, at: int) -> None:
+        decided = slot.so_far
+        is_release = decided is not None and decided.arguments is not None
+        if self.is_held and (slot.executor == "client" or is_release):
             self._waiting[slot.key] = slot
         else:
             super()._settle(slot, at)
@@ -270,10 +252,15 @@ class HeldBlocks(CallBlocks):
         self.end = None
         return super().go_on()
 
-    def take_earlier(self, events: Iterable[Event]) -> None:
-        """Take what the client has of an earlier answer, as if this one had begun with it; nothing
-        of it goes out again."""
+    def follow(self, earlier: "HeldBlocks", events: Iterable[Event], *, example: str) -> None:
+        """Take what the client has of an earlier answer, as if this one had begun with it: nothing
+        of it goes out again. What comes from here on waits; its calls get ids like `example`, if it
+        is not empty."""
+        self.attempt = 1
+        self.slots.go_on_from(earlier.slots)
         with self._outbox.muted():
             for event in events:
                 self.feed(event, -1)
             self.slots.pump()
+        self.close()
+        self._example = example

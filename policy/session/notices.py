@@ -116,9 +116,7 @@ class Notices:
 
     def text(self, block: Block, policy: str) -> str:
         """What stands in place of the rest of a text; nothing where notices are silent."""
-        decided = Decided(
-            "block", block.reason, policy, block.message, None, block.rule, block.detail
-        )
+        decided = Decided.of(block, policy)
         return self._notice("", "blocked text here", decided, "", _OF_TEXT)
 
     def whole_answer(self) -> str:

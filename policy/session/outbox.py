@@ -13,13 +13,78 @@ from policy.session.slots import Slot
 from protocol import bounds
 from protocol.config import NoticeForm
 from protocol.events import BlockKind, BlockStart, Event, Ping
-from protocol.records import BlockRecord, EventRecord, Record, VerdictName, to_bytes
+from protocol.records import PASSED, BlockRecord, EventRecord, Record, VerdictName, to_bytes
 from protocol.stored_answers import WantedAnswers
 from protocol.turns import WantedTurns
 
 _encode = msgspec.msgpack.Encoder().encode
 _MAX_OPAQUE = bounds.MAX_OPAQUE_NOTES
 _BLOCK_NOTES = 1_000_000_000
+
+
+class OutputHash:
+    """The running hash over a call's outputs, by which a second owner proves that it decides alike.
+
+    Timing puts keepalives between outputs, so a replay is given their places: they are part of the
+    digest.
+    """
+
+    def __init__(self) -> None:
+        self._hash = blake2b(digest_size=16)
+        self._pings: list[int] = []
+        """The numbers of outputs that are keepalives."""
+        self.checkpoint = 0
+        self.digest, self.checkpoint_digest = self._hash.hexdigest(), ""
+        self.number = 0
+        """Outputs that it has taken."""
+
+    def follow(self, checkpoint: int, digest: str) -> None:
+        """Keep the digest at this number of outputs, and have keepalives where those of `digest`
+        were."""
+        self.checkpoint = checkpoint
+        self._pings = [int(number) for number in digest.split()[1:] if number.isdecimal()]
+
+    def follow_as(self, other: "OutputHash") -> None:
+        """Follow what `other` follows."""
+        self.checkpoint, self._pings = other.checkpoint, other._pings
+
+    def ping(self, place: int) -> None:
+        """Note that the output at this place behind those taken is a keepalive."""
+        self._pings.append(self.number + place)
+
+    def with_pings(self, outputs: list[Output]) -> None:
+        """Put the keepalives of a call taken over where they were."""
+        for number in self._pings:
+            if 0 <= number - self.number <= len(outputs):
+                outputs.insert(number - self.number, Ping())
+
+    def take(self, outputs: Sequence[Output]) -> None:
+        """Hash what is drained, in one go: of each output alone it costs a chunk 3 % more."""
+        left = self.checkpoint - self.number
+        if 0 < left < len(outputs):
+            self.take(outputs[:left])
+            self.take(outputs[left:])
+            return
+        self.number += len(outputs)
+        try:
+            self._hash.update(b"".join(map(_encode, outputs)))
+        except (UnicodeEncodeError, OverflowError):
+            self._hash.update(b"".join(map(_bytes_of, outputs)))
+        self.digest = self._with_pings() if self._pings else self._hash.hexdigest()
+        if 0 < left == len(outputs):
+            self.checkpoint_digest = self._with_pings()
+
+    def _with_pings(self) -> str:
+        return " ".join((self._hash.hexdigest(), *map(str, self._pings)))
+
+
+def _bytes_of(output: Output) -> bytes:
+    """Return an output's bytes for the hash. A model can write lone surrogates, which no UTF-8
+    format takes, and whole numbers of any size."""
+    try:
+        return _encode(output)
+    except (UnicodeEncodeError, OverflowError):
+        return to_bytes(repr(output))
 
 
 class Outbox:
@@ -38,21 +103,36 @@ class Outbox:
         self.asks: list[JudgeRequest] = []
         self.waits: list[int] = []
         self.lookup: WantedTurns | WantedAnswers | None = None
-        self.checkpoint, self.checkpoint_digest = 0, ""
-        self.pings: list[int] = []
-        """The numbers of outputs that are keepalives. Timing put them there, so a replay gets their
-        places: they are part of the digest."""
         self.outputs: list[Output] = []
-        self._hash = blake2b(digest_size=16)
-        self._digest = self._hash.hexdigest()
-        self._drained = self._notes = 0
+        self.hash = OutputHash()
+        self._notes = 0
         self._opaque: set[str] = set()
         self.recorded: set[int] = set()
         """Blocks whose verdict is on record: there is one for each."""
-        self.held: list[BlockRecord] | None = None
+        self._held: list[BlockRecord] | None = None
         """Verdicts on blocks that wait for the decision about their turn, where there is one: not
         of those in `early`."""
         self.early: Container[int] = ()
+
+    def set_time(self, at: int) -> None:
+        """Let records carry this time (Unix ms)."""
+        self.at = at
+
+    def stream(self) -> None:
+        """Take that the client streams."""
+        self.streams = True
+
+    def look_up(self, wanted: WantedTurns | WantedAnswers | None) -> None:
+        """Ask for what is on record, if anything is wanted."""
+        self.lookup = wanted
+
+    def finish(self, reason: str) -> None:
+        """Take with which reason the answer is complete."""
+        self.end = reason
+
+    def lose(self) -> None:
+        """Take that something of the answer does not go out."""
+        self.withheld = True
 
     def put(self, output: Output) -> None:
         """Add an output that is no event."""
@@ -68,46 +148,10 @@ class Outbox:
             self.visible = True
         self.outputs.append(event)
 
-    def _hash_outputs(self) -> None:
-        """Take what is drained into the running hash, in one go: of each output alone it costs a
-        chunk 3 % more."""
-        if self._drained < self.checkpoint:
-            self._hash_until_checkpoint()
-        else:
-            self._update(self.outputs)
-        self._digest = self._with_pings() if self.pings else self._hash.hexdigest()
-
-    def _hash_until_checkpoint(self) -> None:
-        checkpoint_size = self.checkpoint - self._drained
-        self._update(self.outputs[:checkpoint_size])
-        if checkpoint_size <= len(self.outputs):
-            self.checkpoint_digest = self._with_pings()
-            self._update(self.outputs[checkpoint_size:])
-
-    def _with_pings(self) -> str:
-        return " ".join((self._hash.hexdigest(), *map(str, self.pings)))
-
     def ping(self) -> None:
         """Add a keepalive behind what there is."""
-        self.pings.append(self._drained + len(self.outputs))
+        self.hash.ping(len(self.outputs))
         self.outputs.append(Ping())
-
-    def _ping_again(self) -> None:
-        """Put the keepalives of a call taken over where they were."""
-        for number in self.pings:
-            place = number - self._drained
-            if 0 <= place <= len(self.outputs):
-                self.outputs.insert(place, Ping())
-
-    def _update(self, outputs: Sequence[Output]) -> None:
-        update = self._hash.update
-        for output in outputs:
-            try:
-                update(_encode(output))
-            except (UnicodeEncodeError, OverflowError):
-                # a model can write lone surrogates, which no UTF-8 format takes, and whole numbers
-                # of any size
-                update(to_bytes(repr(output)))
 
     def note(self, kind: str, seq: int, detail: str) -> None:
         """Record something that happened at chunk `seq`."""
@@ -157,17 +201,42 @@ class Outbox:
             policy=policy,
             rule=rule or None,
         )
-        if self.held is not None and slot.key not in self.early:
-            self.held.append(record)
+        if self._held is not None and slot.key not in self.early:
+            self._held.append(record)
         else:
             self.records.append(record)
+
+    def hold(self, early: Container[int]) -> None:
+        """Keep verdicts back from here on, but of the blocks in `early`."""
+        self._held, self.early = [], early
+
+    def amend(self, keys: Container[int], reason: str) -> None:
+        """Let the verdicts that wait say of these blocks that they do not go out."""
+        if self._held is not None:
+            self._held = [
+                msgspec.structs.replace(record, verdict="withheld", reason=reason)
+                if record.block in keys and record.verdict in PASSED
+                else record
+                for record in self._held
+            ]
+
+    def record_held(self, verdict: VerdictName | None = None, reason: str = "") -> None:
+        """Record the verdicts that waited, or `verdict` in their place, for `reason` where they
+        have none."""
+        for record in self._held or ():
+            if verdict is not None:
+                record = msgspec.structs.replace(
+                    record, verdict=verdict, reason=record.reason or reason
+                )
+            self.records.append(record)
+        self._held = None
 
     @contextmanager
     def muted(self) -> Iterator[None]:
         """Output in here is a repetition: it is not sent, not recorded, and changes nothing."""
         saved = dict(vars(self))
         self.outputs, self.records, self.asks, self.waits = [], [], [], []
-        self.recorded, self._opaque, self.held = set(self.recorded), set(self._opaque), None
+        self.recorded, self._opaque, self._held = set(self.recorded), set(self._opaque), None
         yield
         vars(self).update(saved)
 
@@ -188,22 +257,22 @@ class Outbox:
 
     def drain(self) -> SessionEffects:
         """Return what is wanted since the last time."""
-        if self._drained < self.checkpoint and self.pings:
-            self._ping_again()
-        number = self._drained + len(self.outputs)
-        if self.outputs:
-            self._hash_outputs()
+        taken, outputs = self.hash, self.outputs
+        number = taken.number
+        if number < taken.checkpoint:
+            taken.with_pings(outputs)
+        if outputs:
+            taken.take(outputs)
         drained = SessionEffects(
-            self._drained,
             number,
-            self._digest,
-            self.outputs,
+            taken.number,
+            taken.digest,
+            outputs,
             self.records,
             self.asks,
             self.waits,
             self.end,
             self.lookup,
         )
-        self._drained = number
         self.outputs, self.records, self.asks, self.waits, self.lookup = [], [], [], [], None
         return drained

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from policy.base import Block
 from policy.session import toolcalls
-from policy.session.slots import Slot
+from policy.session.slots import CallSlot
 from policy.session.toolcalls import ProviderCall
 from protocol.errors import RemoteProtocolError
 from protocol.request import ChatRequest
@@ -30,7 +30,7 @@ class Pairs:
     """The calls by id, and what is known of their results."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, Slot] = {}
+        self._calls: dict[str, CallSlot] = {}
         self._results: dict[str, ResultDecision] = {}
         self._deciding: set[int] = set()
         """Calls that are not the client's to run and may yet be denied."""
@@ -41,7 +41,7 @@ class Pairs:
         """Take the calls in a request whose results may come now."""
         self._history |= toolcalls.provider_calls(sent)
 
-    def begin(self, call: Slot) -> None:
+    def begin(self, call: CallSlot) -> None:
         """Take a call. Raises RemoteProtocolError where its id was used."""
         if call.id in self._calls or call.id in self._late:
             raise RemoteProtocolError(
@@ -49,11 +49,11 @@ class Pairs:
             )
         self._calls[call.id] = call
 
-    def may_cut(self, slot: Slot) -> None:
+    def may_cut(self, slot: CallSlot) -> None:
         """Take a call or late result that may be denied."""
         self._deciding.add(slot.key)
 
-    def call_of(self, identity: object) -> Slot | None:
+    def call_of(self, identity: object) -> CallSlot | None:
         """The call in this answer that a result names."""
         return self._calls.get(identity) if isinstance(identity, str) else None
 
@@ -63,32 +63,28 @@ class Pairs:
         self._late.add(identity)
         return self._history.get(identity)
 
-    def add(self, call: Slot, block: Block | None, who: str) -> None:
+    def add(self, call: CallSlot, block: Block | None, who: str) -> None:
         """Take the decision about the result of `call`."""
         self._results[call.id] = ResultDecision(block, who, self._deciding - {call.key})
 
-    def result(self, call: Slot) -> ResultDecision | None:
+    def result(self, call: CallSlot) -> ResultDecision | None:
         """The decision about its result, if it came."""
         return self._results.get(call.id)
 
-    def allowed(self, slot: Slot) -> Iterator[Slot]:
+    def allowed(self, slot: CallSlot) -> Iterator[CallSlot]:
         """Take that a call cannot be denied any more; gives the calls that waited for it with their
         result."""
         self._deciding.discard(slot.key)
         for identity, result in self._results.items():
             if slot.key in result.waits:
                 result.waits.discard(slot.key)
-                if self._calls[identity].released and not self._calls[identity].done:
+                if self._calls[identity].waits:
                     yield self._calls[identity]
 
-    def cut(self, slot: Slot) -> None:
+    def cut(self, slot: CallSlot) -> None:
         """Forget the results behind a call."""
         self._results = {i: r for i, r in self._results.items() if slot.key not in r.waits}
 
-    def without_result(self) -> list[Slot]:
+    def without_result(self) -> list[CallSlot]:
         """The approved calls whose result did not come."""
-        return [
-            s
-            for s in self._calls.values()
-            if s.released and not s.done and s.id not in self._results
-        ]
+        return [s for s in self._calls.values() if s.waits and s.id not in self._results]

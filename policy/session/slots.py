@@ -5,6 +5,9 @@ the last slot. The first slot's events go straight out; the others keep theirs. 
 leaves the queue, and the next one's kept events go out. So blocks keep their order, and a held
 block holds up what follows it but nothing before it.
 
+A slot is one of four: text, a tool call, a block carried whole, the end; by itself it is a place
+between blocks.
+
 A text block in which something stands that a client may read as a tool call has several slots: the
 text before, the suspect, the text after. `index` is the block's, `key` the slot's own: facts and
 records go by it.
@@ -12,18 +15,18 @@ records go by it.
 The queue is a linked list: where text is full of calls, each is inserted in the middle.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal
 
 from policy.base import Executor, TextBlock
 from policy.session.chain import Decided, Decision
 from policy.session.echo import Echo
+from protocol.errors import LocalProtocolError
 from protocol.events import (
     BlockKind,
     BlockStart,
     BlockStop,
     Event,
-    Form,
     MessageStop,
     UpstreamFailed,
 )
@@ -89,106 +92,257 @@ class TextRun:
 
 
 class Slot:
-    """One content block, or the end of the message (`end`). `ordinal` counts tool calls."""
+    """A place in the order of the answer, and what waits there to go out. By itself it is none of
+    upstream's blocks, but a gate, or a frame between blocks."""
+
+    __slots__ = ("done", "events", "following", "index", "key", "kind", "name")
+
+    def __init__(
+        self, key: int, index: int = -1, kind: BlockKind | None = None, name: str = ""
+    ) -> None:
+        self.key, self.index = key, index
+        self.kind, self.name = kind, name
+        self.events: list[Event] = []
+        self.done = False
+        self.following: Slot | None = None
+        """The next in the queue. Only forward: in a cycle all that a call holds would wait for the
+        garbage collector."""
+
+    def close(self) -> None:
+        """Say no more: the next one's turn may come."""
+        self.done = True
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Is it a block that upstream did not end yet?"""
+        return self.kind is not None and not self.done
+
+    @property
+    def has_begun(self) -> bool:
+        """Does the client see its beginning, now or later?"""
+        return False
+
+    @property
+    def verdict(self) -> VerdictName:
+        """What became of a block that upstream has ended; `hold` while that is not known."""
+        return "allow"
+
+
+class TextSlot(Slot):
+    """Text or thinking. `follows_text`: something that clients may join to it, as text, began
+    before it in the answer."""
+
+    __slots__ = ("follows_text", "run")
+
+    def __init__(self, key: int, run: TextRun, *, follows_text: bool = False) -> None:
+        super().__init__(key, run.start.index, run.start.kind, run.start.name)
+        self.run, self.follows_text = run, follows_text
+
+    @property
+    def has_begun(self) -> bool:
+        """As every slot."""
+        return self.run.started
+
+    @property
+    def verdict(self) -> VerdictName:
+        """As every slot."""
+        run = self.run
+        return "block" if run.blocked else "replace" if run.echo.has_changed else "allow"
+
+
+class WholeSlot(Slot):
+    """A block that is carried whole, or that nobody models."""
+
+    __slots__ = ("blocked",)
+
+    def __init__(self, start: BlockStart) -> None:
+        super().__init__(start.index, start.index, start.kind, start.name)
+        self.blocked = start.kind is BlockKind.OPAQUE
+
+    def block(self) -> None:
+        """Let none of it go out."""
+        self.blocked = True
+
+    @property
+    def has_begun(self) -> bool:
+        """As every slot."""
+        return not self.blocked
+
+    @property
+    def verdict(self) -> VerdictName:
+        """As every slot."""
+        return "block" if self.blocked else "allow"
+
+
+class EndSlot(Slot):
+    """The end of the message, or of a part of it."""
+
+    __slots__ = ("end",)
+
+    def __init__(self, key: int, end: End) -> None:
+        super().__init__(key)
+        self.end, self.done = end, True
+
+
+Phase = Literal["open", "deciding", "decided", "approved"]
+Step = Literal["ask", "decide", "approve"]
+
+# A call is open while its arguments come. Once they are complete it is deciding, for as long as
+# policies and judges take; what needs none of them is decided at once. A verdict may give way to a
+# stricter one (the record is not durable, the arguments do not fit, the turn is discarded). A call
+# that the provider runs is approved while its result is still to come, and a verdict on that is
+# then one on the call. What has gone out or is cut off is done (`Slot.close`), in whatever phase it
+# was: nothing is read of it but its verdict. A step that is not here is a bug: it raises KeyError,
+# and the call is denied.
+_PHASES: Final[dict[tuple[Phase, Step], Phase]] = {
+    ("open", "ask"): "deciding",
+    ("open", "decide"): "decided",
+    ("deciding", "decide"): "decided",
+    ("decided", "decide"): "decided",
+    ("decided", "approve"): "approved",
+    ("approved", "decide"): "approved",
+}
+
+
+class CallSlot(Slot):
+    """A tool call, or what is decided as one: text that is a call, the result of an earlier call.
+
+    `ordinal` counts calls. `result`, where there is one, is released in place of the call. `id` is
+    as on record, `shown_id` as the client gets it.
+    """
 
     __slots__ = (
         "arguments",
-        "blocked",
-        "body",
         "decided",
         "decision",
-        "done",
-        "end",
-        "events",
         "executor",
-        "following",
         "follows_text",
-        "form",
         "has_denied_result",
         "id",
-        "index",
-        "key",
-        "kind",
-        "name",
         "ordinal",
+        "phase",
         "raw",
-        "released",
         "result",
-        "run",
         "server",
         "shown_id",
         "size",
+        "start",
         "survives",
     )
 
     def __init__(
         self,
-        index: int,
-        kind: BlockKind | None,
+        key: int,
+        start: BlockStart,
+        executor: Executor = "client",
+        server: str = "",
         *,
-        key: int | None = None,
-        id: str = "",
-        name: str = "",
+        result: Sequence[Event] = (),
+        follows_text: bool = False,
     ) -> None:
-        self.index, self.key, self.kind, self.id, self.name = (
-            index,
-            index if key is None else key,
-            kind,
-            id,
-            name,
-        )
-        self.shown_id = id
-        """The id as the client gets it."""
-        self.body: dict[str, Any] | None = None
-        self.form: Form = "native"
-        self.executor: Executor = "client"
-        self.server = ""
-        self.ordinal = -1
-        self.events: list[Event] = []
-        self.done = self.blocked = self.released = self.survives = self.follows_text = (
-            self.has_denied_result
-        ) = False
-        # follows_text: something that clients may join to this block, as text, began before it in
-        # the answer has_denied_result: it was allowed, and what the provider got of it was not
+        super().__init__(key, start.index, start.kind, start.name)
+        self.start, self.executor, self.server = start, executor, server
+        self.result, self.follows_text = result, follows_text
+        self.id = self.shown_id = start.id
+        self.ordinal, self.size = -1, 0
         self.arguments: list[str] = []
-        self.size = 0
+        self.raw: list[Event] = []
+        """Unmodelled frames that go with it."""
+        self.phase: Phase = "open"
         self.decision: Decision | None = None
         self.decided: Decided | None = None
-        self.raw: list[Event] = []
-        """Unmodelled frames that go with a call."""
-        self.result: list[Event] = []
-        """What is released instead of a call, where the decision is about the call of a result."""
-        self.run: TextRun | None = None
-        self.end: End | None = None
-        self.following: Slot | None = None
-        """The next in the queue. Only forward: in a cycle all that a call holds would wait for the
-        garbage collector."""
+        self.survives = self.has_denied_result = False
+        # survives: it goes out as a call of the client's
+        # has_denied_result: it was allowed, and what the provider got of it was not
+
+    def number(self, ordinal: int) -> None:
+        """Take its place among the calls."""
+        self.ordinal = ordinal
+
+    def rename(self, name: str) -> None:
+        """Take the name of the offered tool that is meant."""
+        self.name = name
+
+    def show(self, identity: str) -> None:
+        """Take the id that the client gets."""
+        self.shown_id = identity
+
+    def identify(self, identity: str) -> None:
+        """Take an id of ours in place of upstream's."""
+        self.id = self.shown_id = identity
+
+    def answer_for(self, identity: str, arguments: str) -> None:
+        """Take the id and the arguments of the earlier call whose result this is."""
+        self.id = identity
+        self.arguments = [arguments]
+
+    def feed(self, text: str, most: int) -> None:
+        """Take more arguments; where they are more than `most` characters their text is not
+        needed."""
+        self.size += len(text)
+        if self.size <= most:
+            self.arguments.append(text)
+
+    def join(self) -> str:
+        """Return the arguments, joined once; the pieces are let go."""
+        self.arguments = ["".join(self.arguments)]
+        return self.arguments[0]
+
+    def ask(self, decision: Decision) -> None:
+        """Take the decision that is to be made about it."""
+        self.phase = _PHASES[self.phase, "ask"]
+        self.decision = decision
+
+    def decide(self, decided: Decided) -> None:
+        """Take the verdict. The parsed arguments go: nobody looks at them after this."""
+        self.phase = _PHASES[self.phase, "decide"]
+        self.decision, self.decided = None, decided
+
+    def approve(self) -> None:
+        """Let it wait for its result."""
+        self.phase = _PHASES[self.phase, "approve"]
+
+    def deny_result(self, decided: Decided) -> None:
+        """Take the verdict on its result."""
+        self.decide(decided)
+        self.has_denied_result = True
+
+    def survive(self) -> None:
+        """Let it go out as a call of the client's."""
+        self.survives = True
+
+    @property
+    def waits(self) -> bool:
+        """Is it approved, with its result still to come?"""
+        return self.phase == "approved" and not self.done
+
+    @property
+    def final(self) -> Decided:
+        """The verdict. Raises LocalProtocolError where there is none yet."""
+        if self.decided is None:
+            raise LocalProtocolError(f"a call that is {self.phase} has no verdict")
+        return self.decided
+
+    @property
+    def so_far(self) -> Decided | None:
+        """The verdict, if only of the policies and not yet on record."""
+        return self.decided or (self.decision.decided if self.decision is not None else None)
 
     @property
     def is_unfinished(self) -> bool:
-        """Did upstream not yet end this block? What is no block of upstream's has no kind."""
-        return (
-            self.kind is not None
-            and not self.done
-            and self.decision is None
-            and self.decided is None
-        )
+        """As every slot."""
+        return self.phase == "open" and not self.done
 
     @property
     def verdict(self) -> VerdictName:
-        """What became of a block that upstream has ended; `hold` while that is not known."""
-        if self.run is not None:
-            return (
-                "block" if self.run.blocked else "replace" if self.run.echo.has_changed else "allow"
-            )
-        if self.blocked or (self.decided is not None and self.decided.verdict == "block"):
+        """As every slot."""
+        decided = self.decided
+        if decided is not None and decided.verdict == "block":
             return "block"
-        if self.ordinal < 0:
-            return "allow"
         if not self.done:
             return "hold"
         # without a verdict it was left out: past the bound, or behind a call that was denied
-        return "block" if self.decided is None else self.decided.verdict
+        return "block" if decided is None else decided.verdict
 
 
 class Slots:
@@ -257,16 +411,11 @@ class Slots:
         Whether its turn has come must not count: that depends on when judgements and commits came,
         and a replay must come out alike.
         """
-        has_begun = (
-            slot.run.started
-            if slot.run is not None
-            else slot.kind is BlockKind.OTHER and not slot.blocked and not slot.result
-        )
-        if has_begun:
+        if slot.has_begun:
             self.put(slot, BlockStop(slot.index))
         else:
-            slot.events = []
-        slot.done = True
+            slot.events.clear()
+        slot.close()
 
     def behind(self, slot: Slot) -> Iterator[Slot]:
         """What waits behind `slot`, in order."""
@@ -277,7 +426,7 @@ class Slots:
         cut = list(self.behind(slot))
         slot.following, self._last = None, slot
         for later in cut:
-            later.done = True
+            later.close()
         return cut
 
     def pump(self) -> End | None:
@@ -287,7 +436,7 @@ class Slots:
             self._first, slot.following = slot.following, None
             if self._first is None:
                 self._last = None
-            if slot.end is not None:
+            if type(slot) is EndSlot:
                 return slot.end
             if self._first is not None:
                 events, self._first.events = self._first.events, []

@@ -7,7 +7,7 @@ probabilities) goes only where the text goes unchanged.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from policy.session.chain import Chain, Decided
 from policy.session.echo import joined
 from policy.session.outbox import Outbox
 from policy.session.searching import Search, raw_of
-from policy.session.slots import RANKED, Mark, Slot, Slots, TextRun
+from policy.session.slots import RANKED, CallSlot, Mark, Slot, Slots, TextRun, TextSlot
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -40,9 +40,23 @@ _COPIES = frozenset(("reasoning_details", "thinking_blocks"))
 else passes without `on_other`."""
 
 
+class Crossing(NamedTuple):
+    """What becomes of an answer between the upstream's dialect and the client's."""
+
+    is_foreign: bool = False
+    """They are not the same: the client has no place for what only the provider can read."""
+    hides_foreign: bool = False
+    """Nor for blocks carried whole."""
+    passes_sealed: bool = True
+    """Signatures and encrypted reasoning may go to the client."""
+    counts_sealed: bool = False
+    """It is noted how many signatures went."""
+
+
 class TextFlow:
     """The text of one call. `on_call` takes each call that was found in it, as a block that holds
-    its text."""
+    its text; `behind` takes the slot before such a call, and returns the one that the call is to
+    stand behind."""
 
     def __init__(
         self,
@@ -51,15 +65,11 @@ class TextFlow:
         slots: Slots,
         request: ChatRequest,
         heard: AnswerHistory | None,
-        on_call: Callable[[Slot], None],
+        on_call: Callable[[CallSlot], None],
+        behind: Callable[[Slot], Slot],
     ) -> None:
-        self._outbox, self._chain, self._slots, self._request, self._on_call = (
-            outbox,
-            chain,
-            slots,
-            request,
-            on_call,
-        )
+        self._outbox, self._chain, self._slots, self._request = outbox, chain, slots, request
+        self._on_call, self._behind = on_call, behind
         self._reads_text = chain.reads_text
         self._reads_only_text = chain.reads_text and not chain.reads_other
         """Nobody reads the log probabilities of text that the model did not choose."""
@@ -69,43 +79,48 @@ class TextFlow:
         """Fields of which a block is open."""
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
         self._heard = heard
-        self.before_call: Callable[[Slot], Slot] | None = None
-        """Takes the slot before a call that was found, and returns the one that the call is to
-        stand behind."""
-        self.passes_sealed = True
-        """May signatures and encrypted reasoning go to the client?"""
-        self.is_foreign = False
-        """Is the client of another dialect than the upstream, and so has no place for what only the
-        provider can read?"""
-        self.sealed: list[int] = []
-        """The lengths of the signatures that may, in characters."""
-        self.carried: list[int] = []
+        self.crossing = Crossing()
+        self._sealed: list[int] = []
+        """The lengths of the signatures that went, in characters."""
+        self._carried: list[int] = []
         """Likewise of the other fields that only the provider can read."""
-        self.answer: AnswerCheck | None = None
+        self._answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
-    def start(self, event: BlockStart, slot: Slot) -> None:
-        """Take the beginning of a block."""
-        run = slot.run = self._search.begin(event)
+    def cross(self, crossing: Crossing, schema: dict[str, Any] | None) -> None:
+        """Take where the answer comes from, and the schema that its text is to fit."""
+        self.crossing = crossing
+        if schema and crossing.is_foreign and self._answer is None:
+            self._answer = AnswerCheck(schema)
+
+    def run(self, event: BlockStart) -> TextRun:
+        """Begin to search a block. Raises RemoteProtocolError."""
+        run = self._search.begin(event)
         run.heard = None if self._heard is None else self._heard.pieces(event.kind)
+        return run
+
+    def start(self, slot: TextSlot) -> None:
+        """Take the beginning of a block. Raises RemoteProtocolError."""
+        run = slot.run
         if self._reads_text:
             if run.about.field in self._open:
                 # policies would read the two as they come, clients read them one after the other
                 raise RemoteProtocolError("upstream began a block of text inside another")
             self._open.add(run.about.field)
-        elif not (self.is_foreign and slot.kind is BlockKind.THINKING):
+        elif not (self.crossing.is_foreign and slot.kind is BlockKind.THINKING):
             # else the block begins with the first text that policies release, or that a client of
             # another dialect can be shown
-            self.begin(slot)
+            self._begin(slot, run)
 
     def feed(self, event: TextDelta) -> Mark:
         """Take some text. Raises RemoteProtocolError."""
         index, text = event.index, event.text
         slot = self._slots.by_index.get(index)
-        if slot is None or (run := slot.run) is None or slot.done:
+        if type(slot) is not TextSlot or slot.done:
             raise RemoteProtocolError(
                 f"upstream sent text for block {index}, which is not open for it"
             )
+        run = slot.run
         if len(text) > TEXT_STEP_CHARS:
             return self._feed_in_steps(event)
         if (heard := run.heard) is not None:
@@ -125,7 +140,7 @@ class TextFlow:
         if outcome == text and not run.echo.held and not run.waiting:
             # nearly every piece, and as most prose without a character at which a call may begin
             if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
-                if text is event.text and text and run.started and self.answer is None:
+                if text is event.text and text and run.started and self._answer is None:
                     # as it came: what `_release_text` would make of it
                     self._slots.put(slot, event)
                 else:
@@ -218,19 +233,18 @@ class TextFlow:
             run.waiting = []
             self._outbox.note("withheld", -1, "logprobs")
 
-    def begin(self, slot: Slot) -> None:
+    def _begin(self, slot: Slot, run: TextRun) -> None:
         """Release the beginning of a block, unless it is out."""
-        assert slot.run is not None
-        if not slot.run.started:
-            slot.run.started = True
-            self._slots.put(slot, slot.run.start)
+        if not run.started:
+            run.started = True
+            self._slots.put(slot, run.start)
 
     def _release_text(self, slot: Slot, run: TextRun, text: str) -> None:
         if text:
-            if self.answer is not None and slot.kind is BlockKind.TEXT:
-                self.answer.add(text)
+            if self._answer is not None and slot.kind is BlockKind.TEXT:
+                self._answer.add(text)
             if not run.started:
-                self.begin(slot)
+                self._begin(slot, run)
             self._slots.put(slot, TextDelta(slot.index, text))
 
     def _suspect(self, run: TextRun, index: int, call: TextCall, raw: str) -> None:
@@ -242,39 +256,34 @@ class TextFlow:
         run.is_suspect = True
         self._drop_waiting(run)
         before = self._slots.by_index[index]
-        self.begin(before)
-        suspect = Slot(index, BlockKind.TOOL_USE, key=self._slots.new_key(), name=call.name)
-        suspect.form, suspect.arguments, suspect.size = (
-            "prompt",
-            [call.arguments],
-            len(call.arguments),
-        )
-        suspect.result = [TextDelta(index, raw)]
+        self._begin(before, run)
+        start = BlockStart(index, BlockKind.TOOL_USE, name=call.name, form="prompt")
+        suspect = CallSlot(self._slots.new_key(), start, result=[TextDelta(index, raw)])
+        suspect.feed(call.arguments, len(call.arguments))
         run.calls += 1
         if run.calls > MAX_TEXT_CALLS:
             message = (
                 f"a text may have {MAX_TEXT_CALLS} tool calls, and the rest of it was left out"
             )
-            suspect.decided = Decided("block", "too_many", "", message, None)
-            run.blocked = self._outbox.withheld = True
+            suspect.decide(Decided.deny("too_many", message=message))
+            run.blocked = True
+            self._outbox.lose()
             self._outbox.block_record(before, "block", "too_many", "")
         elif call.is_cut:
-            suspect.decided = Decided("block", "too_large", "", "", None)
+            suspect.decide(Decided.deny("too_large"))
         elif not (call.strict or call.repaired) and self._request.tool(call.name) is not None:
             # as of a call that is none of text: rules about its arguments could not find them
-            suspect.decided = Decided("block", "ambiguous_json", "", "", None)
-        after = Slot(index, before.kind, key=self._slots.new_key(), name=before.name)
-        after.run = run
-        self._slots.insert_after(
-            before if self.before_call is None else self.before_call(before), suspect
-        )
+            suspect.decide(Decided.deny("ambiguous_json"))
+        after = TextSlot(self._slots.new_key(), run)
+        self._slots.insert_after(self._behind(before), suspect)
         self._slots.insert_after(suspect, after)
         self._slots.by_index[index] = after
-        before.done = True
+        before.close()
         self._on_call(suspect)
 
-    def _block_text(self, slot: Slot, run: TextRun, block: Block, who: str) -> None:
-        run.blocked = self._outbox.withheld = self.has_changed = True
+    def _block_text(self, slot: TextSlot, run: TextRun, block: Block, who: str) -> None:
+        run.blocked = self.has_changed = True
+        self._outbox.lose()
         self._outbox.block_record(slot, "block", block.reason, who, block.rule)
         notices = self._outbox.notices
         if slot.kind is BlockKind.TEXT and (notice := notices.text(block, who)):
@@ -285,25 +294,26 @@ class TextFlow:
                 gap + metadata.read_notice(notice, self._chain, notices.least(of_call=False)),
             )
 
-    def stop(self, slot: Slot, run: TextRun) -> None:
+    def stop(self, block: TextSlot) -> None:
         """Take the end of a block."""
+        run = block.run
         self._open.discard(run.about.field)
         if not run.blocked and self._reads_text:
             outcome, who = self._end_of_text(run)
             if isinstance(outcome, Block):
-                self._block_text(slot, run, outcome, who)
+                self._block_text(block, run, outcome, who)
             else:
                 run.echo.feed("", outcome)
                 run.echo.finish()
-                self._say(slot, run, outcome)
+                self._say(block, run, outcome)
         pieces: list[Piece] = []
         if not run.blocked:
             pieces = run.scanner.finish() if run.scanner is not None else []
             for piece in pieces:
                 if not run.blocked:
-                    self._piece(run, slot.index, piece)
+                    self._piece(run, block.index, piece)
         # calls that were found at the end have put others behind it
-        slot = self._slots.by_index[slot.index]
+        slot = self._slots.by_index[block.index]
         if not run.blocked:
             if run.echo.has_changed:
                 self.has_changed = True
@@ -312,11 +322,11 @@ class TextFlow:
             self._outbox.block_record(slot, "replace" if run.echo.has_changed else "allow", "", "")
             if not run.echo.has_changed:
                 for event in run.attachments:
-                    self.begin(slot)
+                    self._begin(slot, run)
                     self._slots.put(slot, event)
         if run.started:
             self._slots.put(slot, BlockStop(slot.index))
-        slot.done = True
+        slot.close()
         self._search.end(run, pieces)
 
     def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
@@ -335,28 +345,23 @@ class TextFlow:
     def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
         """Take what upstream adds to text: signatures, citations, log probabilities. Raises
         RemoteProtocolError."""
-        slot = self._slots.by_index.get(event.index)
-        if (
-            slot is not None
-            and slot.run is None
-            and not slot.done
-            and isinstance(event, SignatureDelta)
-        ):
-            # what seals a call is for the record: no client has a place for it
-            return "allow", event.index
-        if slot is None or slot.run is None or slot.done:
+        slot, is_seal = self._slots.by_index.get(event.index), isinstance(event, SignatureDelta)
+        if slot is None or slot.done or (type(slot) is not TextSlot and not is_seal):
             raise RemoteProtocolError(
                 f"upstream added to block {event.index}, which is not open for it"
             )
+        if type(slot) is not TextSlot:
+            # what seals a call is for the record: no client has a place for it
+            return "allow", event.index
         run, what = slot.run, metadata.name_of(event)
-        if self.is_foreign and what not in ("citation", "logprobs"):
+        if self.crossing.is_foreign and what not in ("citation", "logprobs"):
             # what seals it is for the record, likewise
             return "allow", event.index
         if isinstance(event, SignatureDelta):
-            if not (self.passes_sealed and metadata.is_sealed(event.signature)):
+            if not (self.crossing.passes_sealed and metadata.is_sealed(event.signature)):
                 self._outbox.note("withheld", seq, what)
                 return "withheld", event.index
-            self.sealed.append(len(event.signature))
+            self._sealed.append(len(event.signature))
         # they vouch for text that the client did not get, or copy it
         if (
             run.echo.has_changed
@@ -392,10 +397,10 @@ class TextFlow:
         """What is carried whole as its client may have it: the fields that only the provider can
         read are counted, or empty."""
         emptied, lengths = metadata.without_sealed(what, value)
-        if lengths and not self.passes_sealed:
+        if lengths and not self.crossing.passes_sealed:
             self._outbox.withhold(f"sealed fields of {what}", seq)
             return emptied
-        self.carried += lengths
+        self._carried += lengths
         return value
 
     def _unsealed(self, event: AttachmentDelta, seq: int) -> AttachmentDelta:
@@ -405,3 +410,27 @@ class TextFlow:
             )
         raw = self.unsealed(event.field, event.value.raw, seq)
         return msgspec.structs.replace(event, value=msgspec.structs.replace(event.value, raw=raw))
+
+    def count_sealed(self, length: int) -> None:
+        """Take that a field of this length goes out that only the provider can read."""
+        self._sealed.append(length)
+
+    def finish(self, *, is_over: bool) -> None:
+        """Note at the end of an answer what of its text is for the record; `is_over`: the turn has
+        ended by itself."""
+        if self._answer is not None and is_over:
+            self._outbox.note("answer", -1, self._answer.problem() or "it fits its schema")
+        crossing = self.crossing
+        sealed = [
+            *(() if crossing.is_foreign else self._carried),
+            *(self._sealed if crossing.counts_sealed else ()),
+        ]
+        if sealed:
+            self._outbox.note(
+                "sealed",
+                -1,
+                f"{len(sealed):,} fields of {sum(sealed):,} characters that only the provider can"
+                " read",
+            )
+            self._sealed.clear()
+            self._carried.clear()

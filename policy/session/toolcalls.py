@@ -11,7 +11,7 @@ from policy.schemas import ToolSchemas, TooMuchWork
 from policy.scores import AuditRule, ProtocolChoice
 from policy.session.chain import Chain, Decided, Decision
 from policy.session.effects import CallInfo
-from policy.session.slots import Slot
+from policy.session.slots import CallSlot
 from protocol import sampling
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.json_strict import AmbiguousJson, dumps, is_cut, normal_arguments
@@ -27,44 +27,34 @@ from protocol.request import ChatRequest, OtherPart, Tool
 
 _REPLACED = "a policy replaced its arguments with ones that do not fit the tool's schema"
 _UNCHANGEABLE = "a policy wants to replace its arguments, which is not possible for this call"
-UNANSWERABLE = Decided(
-    "block",
+UNANSWERABLE = Decided.deny(
     "cannot_answer",
-    "",
-    "the provider asks for approval of this call, and clients of this API cannot give it",
-    None,
+    message="the provider asks for approval of this call, and clients of this API cannot give it",
 )
 """The block of a call that nobody could let run."""
 _NOT_ITS_FAULT = "This is a fault in the setup, not in the call: tell the user"
 
 
 def start_decision(
-    slot: Slot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar
+    slot: CallSlot, chain: Chain, tool: Tool | None, max_bytes: int, before: AnswerSoFar
 ) -> None:
     """Begin the decision on a complete call: by rules, not yet by judges.
 
     Arguments that two parsers could read differently are blocked under every policy.
     """
     if slot.size > max_bytes:
-        slot.decided = Decided("block", "too_large", "", "", None)
+        slot.decide(Decided.deny("too_large"))
         return
-    # joined once, and the pieces let go
-    slot.arguments = ["".join(slot.arguments)]
-    text = normal_arguments(slot.arguments[0])
+    text = normal_arguments(slot.join())
     try:
         value = chain.loads_call(slot.name, text)
     except AmbiguousJson as error:
         if is_cut(text):
             why = "its arguments end in the middle: the answer was cut, as a token limit does"
-            slot.decided = Decided("block", "unfinished", "", why, None)
+            slot.decide(Decided.deny("unfinished", message=why))
             return
-        slot.decided = Decided(
-            "block",
-            "ambiguous_json",
-            "",
-            f"its arguments can be read in more than one way: {error}",
-            None,
-        )
+        why = f"its arguments can be read in more than one way: {error}"
+        slot.decide(Decided.deny("ambiguous_json", message=why))
         return
     call = ToolCall(
         slot.key,
@@ -80,13 +70,14 @@ def start_decision(
     )
     if chain.is_deferred:
         call = msgspec.structs.replace(call, is_deferred=True)
-    slot.decision = Decision(chain, call)
-    slot.decision.advance(may_ask=False)
+    decision = Decision(chain, call)
+    slot.ask(decision)
+    decision.advance(may_ask=False)
 
 
-def earlier_call(slot: Slot) -> EarlierCall:
+def earlier_call(slot: CallSlot) -> EarlierCall:
     """A complete call as the judges of later ones see it; what is too large is not shown."""
-    decided = slot.decided or (slot.decision.decided if slot.decision is not None else None)
+    decided = slot.so_far
     blocked = decided is not None and decided.arguments is None
     text = (
         slot.decision.call.arguments
@@ -98,46 +89,44 @@ def earlier_call(slot: Slot) -> EarlierCall:
     return EarlierCall(slot.name, text, slot.executor, blocked)
 
 
-def close_decision(slot: Slot, schemas: ToolSchemas) -> bool | None:
+def close_decision(slot: CallSlot, schemas: ToolSchemas) -> bool | None:
     """Take the decision's result into the slot; a replacement must still fit the schema. Returns
     whether the arguments fit.
 
     None: there is no schema, or it would take too long to say; then no replacement counts as
-    fitting. The parsed arguments go: nobody looks at them after this.
+    fitting.
     """
     decision = slot.decision
-    if decision is None:
+    if decision is None or decision.decided is None:
         return None
     try:
         valid, fits = schemas.is_valid(decision.call.tool, decision.call.value), True
     except TooMuchWork:
         valid, fits = None, False
-    slot.decided, slot.decision = decision.decided, None
-    if (decided := slot.decided) is not None and decided.verdict == "replace":
+    decided = decision.decided
+    if decided.verdict == "replace":
         if slot.executor != "client" or slot.result:
             # it runs, or stands in the text, with the arguments it has
-            slot.decided = Decided(
-                "block", "cannot_replace", decided.policy, _UNCHANGEABLE, None, decided.rule
+            decided = Decided.deny(
+                "cannot_replace", policy=decided.policy, message=_UNCHANGEABLE, rule=decided.rule
             )
         elif valid is False or not fits:
-            slot.decided = Decided(
-                "block",
+            decided = Decided.deny(
                 "schema",
-                decided.policy,
-                _REPLACED,
-                None,
-                decided.rule,
+                policy=decided.policy,
+                message=_REPLACED,
+                rule=decided.rule,
                 advice=_NOT_ITS_FAULT,
             )
+    slot.decide(decided)
     return valid
 
 
 def record(
-    call: CallInfo, slot: Slot, at: int, *, schema_valid: bool | None, notify: bool
+    call: CallInfo, slot: CallSlot, at: int, *, schema_valid: bool | None, notify: bool
 ) -> ToolCallRecord:
     """The record of a decided call."""
-    decided = slot.decided
-    assert decided is not None
+    decided = slot.final
     text = "".join(slot.arguments)
     arguments = to_bytes(text)
     released = (
@@ -157,7 +146,7 @@ def record(
         arguments=arguments,
         released_arguments=released,
         executor=slot.executor,
-        form=slot.form,
+        form=slot.start.form,
         verdict=decided.verdict,
         reason=decided.reason,
         policy=decided.policy,
@@ -170,7 +159,7 @@ def record(
 
 def chosen(
     call: CallInfo,
-    slot: Slot,
+    slot: CallSlot,
     choices: Iterable[tuple[str, ProtocolChoice]],
     at: int,
     *,
@@ -226,7 +215,7 @@ def _drawn(call: CallInfo, decision: DecisionRecord, rule: AuditRule) -> Decisio
     )
 
 
-def denied(slot: Slot, notice: str) -> list[Event]:
+def denied(slot: CallSlot, notice: str) -> list[Event]:
     """What the client gets in place of a denied call: text that says what happened."""
     if slot.key != slot.index:
         return [TextDelta(slot.index, notice)]
@@ -239,16 +228,14 @@ def denied(slot: Slot, notice: str) -> list[Event]:
     ]
 
 
-def released(slot: Slot) -> list[Event]:
-    """What the client gets of an allowed call: the call, or the result, or the text that is a
-    call."""
-    decided = slot.decided
-    assert decided is not None and decided.arguments is not None
+def released(slot: CallSlot, arguments: str) -> list[Event]:
+    """What the client gets of an allowed call: the call with these arguments, or the result, or the
+    text that is a call."""
     if slot.result:
-        return [*slot.result[:-1], *slot.raw, slot.result[-1]] if slot.raw else slot.result
-    assert slot.kind is not None
-    start = BlockStart(slot.index, slot.kind, slot.shown_id, slot.name, slot.body, slot.form)
-    return [start, ArgumentsDelta(slot.index, decided.arguments), *slot.raw, BlockStop(slot.index)]
+        return [*slot.result[:-1], *slot.raw, slot.result[-1]]
+    body, form = slot.start.body, slot.start.form
+    start = BlockStart(slot.index, slot.start.kind, slot.shown_id, slot.name, body, form)
+    return [start, ArgumentsDelta(slot.index, arguments), *slot.raw, BlockStop(slot.index)]
 
 
 def executor_of(start: BlockStart) -> Executor:
@@ -308,7 +295,7 @@ def name_of_result(kind: str) -> str:
     return kind.removesuffix("_tool_result") or kind
 
 
-def judged(call: CallInfo, slot: Slot, judgement: Judgement, at: int) -> JudgementRecord:
+def judged(call: CallInfo, slot: CallSlot, judgement: Judgement, at: int) -> JudgementRecord:
     """The record of a judgement on the question that is open."""
     decision = slot.decision
     assert decision is not None and decision.question is not None

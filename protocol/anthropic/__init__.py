@@ -59,27 +59,27 @@ class Messages(ClientDialect):
     hides_foreign = True
 
     def _decode(self) -> DecodeModule:
-        from protocol.anthropic import decode
+        import protocol.anthropic.decode as decode
 
         return decode
 
     def _write(self) -> WriteModule:
-        from protocol.anthropic import write
+        import protocol.anthropic.write as write
 
         return write
 
     def _failures(self) -> ClientErrorsModule:
-        from protocol.anthropic import failures
+        import protocol.anthropic.failures as failures
 
         return failures
 
     def _read(self) -> ReadModule:
-        from protocol.anthropic import read
+        import protocol.anthropic.read as read
 
         return read
 
     def _encode(self) -> EncodeModule:
-        from protocol.anthropic import encode
+        import protocol.anthropic.encode as encode
 
         return encode
 
@@ -104,13 +104,13 @@ class Messages(ClientDialect):
     @property
     def turns(self) -> Turns:
         """What builds and puts back recorded turns."""
-        from protocol.anthropic import turn
+        import protocol.anthropic.turn as turn
 
         return turn
 
     @property
     def token_counts(self) -> TokenCounts:
         """What asks an upstream to count tokens."""
-        from protocol.anthropic import count_tokens
+        import protocol.anthropic.count_tokens as count_tokens
 
         return count_tokens

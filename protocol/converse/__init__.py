@@ -28,23 +28,23 @@ class Converse(Dialect):
     judge_replies = ("tool", "json_schema", "text")
 
     def _decode(self) -> DecodeModule:
-        from protocol.converse import decode
+        import protocol.converse.decode as decode
 
         return decode
 
     def _write(self) -> WriteModule:
-        from protocol.converse import write
+        import protocol.converse.write as write
 
         return write
 
     def _failures(self) -> ErrorsModule:
-        from protocol.converse import failures
+        import protocol.converse.failures as failures
 
         return failures
 
     @property
     def turns(self) -> Turns:
         """What builds and puts back recorded turns."""
-        from protocol.converse import turn
+        import protocol.converse.turn as turn
 
         return turn

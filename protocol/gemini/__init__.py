@@ -32,23 +32,23 @@ class Gemini(Dialect):
     ids = "mint"
 
     def _decode(self) -> DecodeModule:
-        from protocol.gemini import decode
+        import protocol.gemini.decode as decode
 
         return decode
 
     def _write(self) -> WriteModule:
-        from protocol.gemini import write
+        import protocol.gemini.write as write
 
         return write
 
     def _failures(self) -> ErrorsModule:
-        from protocol.gemini import failures
+        import protocol.gemini.failures as failures
 
         return failures
 
     @property
     def turns(self) -> Turns:
         """What builds and puts back recorded turns."""
-        from protocol.gemini import turn
+        import protocol.gemini.turn as turn
 
         return turn

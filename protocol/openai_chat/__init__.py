@@ -55,27 +55,27 @@ class ChatCompletions(ClientDialect):
             return self._read_elsewhere(body)
 
     def _decode(self) -> DecodeModule:
-        from protocol.openai_chat import decode
+        import protocol.openai_chat.decode as decode
 
         return decode
 
     def _write(self) -> WriteModule:
-        from protocol.openai_chat import write
+        import protocol.openai_chat.write as write
 
         return write
 
     def _failures(self) -> ClientErrorsModule:
-        from protocol.openai_chat import failures
+        import protocol.openai_chat.failures as failures
 
         return failures
 
     def _read(self) -> ReadModule:
-        from protocol.openai_chat import read
+        import protocol.openai_chat.read as read
 
         return read
 
     def _encode(self) -> EncodeModule:
-        from protocol.openai_chat import encode
+        import protocol.openai_chat.encode as encode
 
         return encode
 
@@ -100,6 +100,6 @@ class ChatCompletions(ClientDialect):
     @property
     def turns(self) -> Turns:
         """What builds and puts back recorded turns."""
-        from protocol.openai_chat import turn
+        import protocol.openai_chat.turn as turn
 
         return turn

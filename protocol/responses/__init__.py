@@ -48,27 +48,27 @@ class Responses(ClientDialect):
     kept_path = "/v1/responses/"
 
     def _decode(self) -> DecodeModule:
-        from protocol.responses import decode
+        import protocol.responses.decode as decode
 
         return decode
 
     def _write(self) -> WriteModule:
-        from protocol.responses import write
+        import protocol.responses.write as write
 
         return write
 
     def _failures(self) -> ClientErrorsModule:
-        from protocol.responses import failures
+        import protocol.responses.failures as failures
 
         return failures
 
     def _read(self) -> ReadModule:
-        from protocol.responses import read
+        import protocol.responses.read as read
 
         return read
 
     def _encode(self) -> EncodeModule:
-        from protocol.responses import encode
+        import protocol.responses.encode as encode
 
         return encode
 
@@ -93,7 +93,7 @@ class Responses(ClientDialect):
     @property
     def turns(self) -> Turns:
         """What builds and puts back recorded turns."""
-        from protocol.responses import turn
+        import protocol.responses.turn as turn
 
         return turn
 

@@ -97,8 +97,8 @@ class Judges:
         """Return the answer to any question: a model is asked by the code of the judge workers."""
         if not self.needs_waiting(question):
             return self.answer(question, repeat)
-        from workers.judge.worker import Judge
-        from workers.judge_queue import JudgeJob
+        from policy.session.effects import JudgeRequest
+        from workers.judge.answering import Judge
 
         if self._judge is None:
             # the reason stands in each judgement
@@ -107,7 +107,9 @@ class Judges:
         left_s = (
             question.deadline_s if question.deadline_s is not None else self._config.limits.judge_s
         )
-        judgement: Judgement = await self._judge.judge(JudgeJob(CALL_ID, 0, 0, 0, question), left_s)
+        judgement: Judgement = await self._judge.judge(
+            JudgeRequest(CALL_ID, 0, 0, question), left_s
+        )
         return self._keep(question, judgement, repeat)
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from db.read.queries import AuditReader
+from streams.scripts import MAX_TAKEOVERS
 from tests.chaos.breaking import Breaker
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import FORBIDDEN, WORDS, Done
@@ -23,7 +24,6 @@ from tests.support.checks.invariants import (
 )
 from tests.support.checks.pages import bytes_of, pages_of, written_of
 from tests.support.clients.sdk import anthropic_answer, openai_answer, responses_answer
-from workers.policy.claims import MAX_TAKEOVERS
 
 DEADLINE_S = 60.0
 MAY_FAIL = ("error", "broken", "leaves", "hostile")

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from policy.base import JudgeQuestion
+from policy.session.effects import JudgeRequest
 from streams import layout
 from streams.connection import Connection
 from tests.support.servers.product import KEY, Product, base_config, running
@@ -221,7 +222,7 @@ def test_j4_a_block_stays_a_block(product: Product, judge: Judge) -> None:
             "fake-judge", "", "<envelope ab>", "ab", 0.6, None, {"name": "bash", "arguments": "{}"}
         )
         for attempt in range(1, TIMES + 1):
-            await queue.ask(call_id, int(block), int(step), attempt, question, 20)
+            await queue.ask(JudgeRequest(call_id, int(block), int(step), question, attempt), 20)
         await queue.close()
         await connection.close()
 

@@ -14,7 +14,7 @@ import redis
 from sluice import doctor
 from sluice.errors import NotFit
 from sluice.rights import OPS, USERS
-from streams import layout, scripts
+from streams import layout, lua
 from tests.support.servers.least import BINARIES, guarded_spec, url_of, users_file
 from tests.support.servers.stores import Server
 
@@ -33,7 +33,7 @@ def server_of(folder: Path, kind: str, users: str) -> Iterator[Server]:
 
 def fill(admin: Any) -> None:
     """What a gateway and a worker write: scripts, in a transaction and alone."""
-    sha = admin.script_load(scripts.START)
+    sha = admin.script_load(lua.SOURCES["start"])
     for number in range(CALLS):
         call = f"{number:08x}-0000-7000-8000-000000000000"
         keys = (

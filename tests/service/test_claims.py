@@ -133,11 +133,10 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
             shard=0,
             gateway=GATEWAY,
             token=f"t{number}",
-            released=0,
+            queue=SimpleNamespace(released=0, take_uncounted=lambda: 0),
             last_owned=owned,
             decided=DecisionCounts(),
             start=SimpleNamespace(key="k"),
-            uncounted=0,
         )
         call.end_records = lambda *_, end=end: [end]
         finisher.end(call, "complete", 0)

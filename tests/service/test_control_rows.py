@@ -87,7 +87,7 @@ def records_of_a_call() -> list[Record]:
     for seq, one in enumerate(raw, 1):
         call.feed_entry(Entry(seq, 1, "chunks", [one]))
         release()
-    [(field, ask)] = call.open_asks.items()
+    [(field, ask)] = call.waits.open_asks.items()
     assert field == judgement_field(ask.block, 0)
     facts = JudgementFacts(input_tokens=300, output_tokens=20)
     call.feed_fact(

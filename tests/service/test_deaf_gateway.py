@@ -57,9 +57,9 @@ class Ears:
         """What is released now is heard, and no number before it is missing."""
         wanted = self.reply(entry)
         await wait_until(
-            lambda: self.call.expected == wanted, timeout_s=8, what="the reply is heard"
+            lambda: self.call.order.expected == wanted, timeout_s=8, what="the reply is heard"
         )
-        assert self.call.error is None
+        assert self.call.order.error is None
 
     def ahead(self, seconds: float = 3600) -> str:
         """An id as it is given while the clock is so far ahead (behind: below 0)."""
@@ -281,7 +281,9 @@ async def test_a_gateway_whose_reading_brings_nothing_says_so_and_heals(
             )
             assert "replies wait and are not received" in caplog.text
             assert "does not receive them" in await ears.ready()
-        await wait_until(lambda: ears.call.expected == 3, timeout_s=5, what="the reply is heard")
+        await wait_until(
+            lambda: ears.call.order.expected == 3, timeout_s=5, what="the reply is heard"
+        )
         await wait_until(lambda: not ears.bus.trouble, what="all is well")
 
 
@@ -298,7 +300,7 @@ async def test_strict_replies_are_released_again_after_an_altered_id(redis_url: 
 
         ears.store.set(layout.committed_key(0), "1000-0")
         reply("999-0")
-        await wait_until(lambda: ears.call.expected == 1, what="the first")
+        await wait_until(lambda: ears.call.order.expected == 1, what="the first")
         other = OpenCall(
             layout.new_call_id(),
             CLIENTS["openai"],
@@ -309,7 +311,9 @@ async def test_strict_replies_are_released_again_after_an_altered_id(redis_url: 
         ears.bus.calls[other.id] = other
         ears.store.xadd(ears.key, {"b": layout.pack(Reply(other.id, 0, 1)), "a": "9995-0"})
         reply("996-0")
-        await wait_until(lambda: ears.call.expected == 2, timeout_s=5, what="the one behind it")
+        await wait_until(
+            lambda: ears.call.order.expected == 2, timeout_s=5, what="the one behind it"
+        )
 
 
 async def test_calls_that_nobody_takes_while_nothing_is_heard_are_told_of(redis_url: str) -> None:

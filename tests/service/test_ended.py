@@ -15,7 +15,7 @@ from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from protocol.config import Limits
 from protocol.dialects import CLIENTS
 from protocol.errors import StreamConnectionLost
-from streams import ended_stream, layout, scripts
+from streams import ended_stream, layout, lua
 from streams.connection import Connection
 from streams.layout import Reply
 from tests.support.checks.replies import reply_of
@@ -46,7 +46,7 @@ def ended(*, reason: str = "complete", key: str = "", shard: int = 0) -> OpenCal
 
 
 async def on_stream(redis: Connection, call: OpenCall) -> None:
-    await redis.call("XADD", call.stream_key, layout.START_ID, layout.BLOB, b"")
+    await redis.call("XADD", call.appender.stream_key, layout.START_ID, layout.BLOB, b"")
 
 
 def values_of(fields: list[bytes], name: bytes) -> list[bytes]:
@@ -100,10 +100,10 @@ async def test_a_call_whose_stream_is_lost_is_named_with_its_end(
     call = opened()
     call.on_reply(reply_of(call.id, 0, 2, data=b"said"))
     call.take_out()
-    call.append("eof")
+    call.appender.append("eof")
     bus.append(call)
-    await wait_until(lambda: call.is_lost)
-    assert call.error is not None and call.error.error_code == "stream_lost"
+    await wait_until(lambda: call.appender.is_lost)
+    assert call.order.error is not None and call.order.error.error_code == "stream_lost"
     bus.end(call, "stream_lost")
     await look(bus)
     [(call_id, end)] = await named(redis)
@@ -118,7 +118,7 @@ async def test_a_call_whose_stream_is_lost_is_named_with_its_end(
 async def test_a_call_whose_end_finds_no_stream_is_named_once(redis: Connection, bus: Bus) -> None:
     call = opened()
     bus.end(call, "complete")
-    await wait_until(lambda: call.is_lost)
+    await wait_until(lambda: call.appender.is_lost)
     await look(bus)
     await look(bus)
     assert [one for one, _ in await named(redis)] == [call.id]
@@ -148,7 +148,7 @@ async def test_a_call_that_its_worker_gave_up_is_named_with_what_was_relayed(
 async def test_a_call_that_never_began_is_not_named(redis: Connection, bus: Bus) -> None:
     call = opened(is_begun=False)
     bus.end(call, "overloaded")
-    await wait_until(lambda: call.is_lost)
+    await wait_until(lambda: call.appender.is_lost)
     await look(bus)
     assert await named(redis) == []
 
@@ -326,7 +326,7 @@ async def test_of_a_call_that_this_gateway_has_no_more_nobody_says_how_far_it_ca
     bus._deliver(Reply(call.id, number, number, processed=3, keepalive=True))
     found: list[Any] = []
     while not found:
-        found = await redis.call("XRANGE", call.stream_key, "1-0", "+")
+        found = await redis.call("XRANGE", call.appender.stream_key, "1-0", "+")
     entries = [layout.unpack_entry(fields[1]) for _, fields in found]
     assert [(entry.seq, entry.kind, entry.text, entry.number) for entry in entries] == [
         (4, "closed", "client_gone", relayed)
@@ -338,15 +338,15 @@ async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_co
 ) -> None:
     call = opened()
     await on_stream(redis, call)
-    call.append("eof")
-    entries = call.next_entries(1)
+    call.appender.append("eof")
+    entries = call.appender.next_entries(1)
     call.close("complete")
     bus._send_last(call, entries)
 
     async def kinds() -> list[str]:
         return [
             layout.unpack_entry(f[1]).kind
-            for _, f in await redis.call("XRANGE", call.stream_key, "1-0", "+")
+            for _, f in await redis.call("XRANGE", call.appender.stream_key, "1-0", "+")
         ]
 
     async with asyncio.timeout(10):
@@ -368,7 +368,10 @@ async def test_two_looks_at_once_name_each_call_once(redis: Connection) -> None:
 async def test_so_many_calls_are_remembered_and_of_one_key_half_as_many(
     redis: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert f"'MAXLEN', '~', {MAX_ENDED_CALLS}," in scripts.FINISH and MAX_REMEMBERED_CALLS == 50_000
+    assert (
+        f"'MAXLEN', '~', {MAX_ENDED_CALLS}," in lua.SOURCES["finish"]
+        and MAX_REMEMBERED_CALLS == 50_000
+    )
     monkeypatch.setattr("gateway.lost.MAX_REMEMBERED_CALLS", 100)
     calls = UnrecordedCalls(redis, 1)
     await look(calls)
@@ -457,7 +460,7 @@ async def test_an_entry_that_names_calls_is_no_larger_than_its_bound(redis: Conn
     calls = UnrecordedCalls(redis, 1)
     for _ in range(9):
         call = opened()
-        call.local_error = b"x" * (ENTRY_BYTES // 4)
+        call.outgoing.write_error(b"x" * (ENTRY_BYTES // 4))
         call.close("stream_timeout")
         calls.report(call)
     await look(calls)

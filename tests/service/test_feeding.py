@@ -97,7 +97,7 @@ def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
     call.begin(BODY)
     calls: Any = SimpleNamespace(
         owns=lambda _: True,
-        is_over=lambda one: one.finishing,
+        is_over=lambda one: one.is_ending,
         after=lambda _: None,
         close=lambda *_: None,
     )
@@ -114,7 +114,7 @@ async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
     assert call.feed_entry(
         Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")])
     )
-    [field] = call.open_asks
+    [field] = call.waits.open_asks
     await redis.call("XADD", call.call_key, "3-0", layout.BLOB, layout.pack(Entry(3, 1, "eof", [])))
     reading = asyncio.create_task(feeder.read(call))
     # the read is under way when the fact comes to the lane
@@ -125,10 +125,10 @@ async def test_what_was_read_waits_for_a_large_fact(redis: Connection) -> None:
     for _ in range(3):
         # answered behind the read
         await redis.call("PING")
-    taken = call.expected
+    taken = call.inbox.expected
     GO_ON.set()
     await asyncio.gather(reading, feeding)
-    assert (taken, call.expected) == (3, 4)
+    assert (taken, call.inbox.expected) == (3, 4)
 
 
 async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Connection) -> None:
@@ -140,17 +140,17 @@ async def test_a_step_that_waited_is_not_taken_for_a_call_that_ends(redis: Conne
         chunk({}, "tool_calls"),
     ]
     assert call.feed_entry(Entry(1, 1, "chunks", calls))
-    first, second = call.open_asks
+    first, second = call.waits.open_asks
     async with feeder.lane.turn("other"), feeder.lane.turn("other"):
         feeding = [asyncio.create_task(feeder.feed(call, field, LATE)) for field in (first, second)]
         # both are free to go on, but for their turns
         await redis.call("PING")
     while not INSIDE.is_set():
         await redis.call("PING")
-    call.finishing = True
+    call.end()
     GO_ON.set()
     await asyncio.gather(*feeding)
-    assert list(call.facts) == [first]
+    assert list(call.waits.facts) == [first]
 
 
 async def test_a_key_that_is_held_gets_no_turn_on_the_lane(redis: Connection) -> None:
@@ -159,7 +159,7 @@ async def test_a_key_that_is_held_gets_no_turn_on_the_lane(redis: Connection) ->
     assert call.feed_entry(
         Entry(1, 1, "chunks", [chunk({"tool_calls": [CALLED]}), chunk({}, "tool_calls")])
     )
-    [field] = call.open_asks
+    [field] = call.waits.open_asks
     GO_ON.set()
     feeder._fair.hold(["k"])
     feeding = asyncio.create_task(feeder.feed(call, field, LATE))
@@ -168,7 +168,7 @@ async def test_a_key_that_is_held_gets_no_turn_on_the_lane(redis: Connection) ->
     assert not INSIDE.is_set() and not feeding.done()
     feeder._fair.hold([])
     await feeding
-    assert INSIDE.is_set() and list(call.facts) == [field]
+    assert INSIDE.is_set() and list(call.waits.facts) == [field]
 
 
 @pytest.mark.parametrize("way", ["stream", "together", "broken", "body"])
@@ -198,7 +198,7 @@ async def test_a_large_request_is_written_again_beside_the_loop(
     )
     calls: Any = SimpleNamespace(
         owns=lambda _: True,
-        is_over=lambda one: one.finishing,
+        is_over=lambda one: one.is_ending,
         after=lambda _: None,
         close=lambda *_: None,
     )
@@ -228,20 +228,20 @@ async def test_a_large_request_is_written_again_beside_the_loop(
         ],
     }
     await feeder.begin_large(call)
-    assert call.from_stream is (way == "body")
+    assert call.inbox.from_stream is (way == "body")
     seq = 1
     for one in ways[way]:
         entry = one if isinstance(one, Entry) else Entry(seq, 1, "chunks", one)
         seq = entry.next_seq
         await redis.call("XADD", call.call_key, f"{entry.seq}-0", layout.BLOB, layout.pack(entry))
-        if call.from_stream:
+        if call.inbox.from_stream:
             await feeder.read(call)
         else:
             assert call.feed_entry(entry)
     assert read == [False, False], "begun and written again on the lane"
     assert (
-        not call.broken
-        and sum(isinstance(output, SendUpstream) for output in call._outputs)
-        + (call.sending is not None)
+        not call.is_broken
+        and sum(isinstance(output, SendUpstream) for output in call.queue._outputs)
+        + (call.queue.sending is not None)
         >= 1
     )

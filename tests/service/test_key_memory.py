@@ -1,32 +1,26 @@
 """What Redis holds for a call is charged to the call's key until it is free again."""
 
-from typing import Any
-
+import msgspec
 import pytest
 
 from gateway.bus import Bus
 from protocol.config import Limits
-from streams import layout, memory_scripts, scripts
-from streams.connection import Argument, Connection
+from streams import layout, lua, memory_scripts, scripts
+from streams.connection import Connection, RedisError
 from streams.fitness import key_bytes
-from tests.support.servers.scripted import make_start
+from tests.support.servers.scripted import bounds, make_start
 from tests.support.waiting import wait_until
 
 MEMORY = layout.memory_key(0)
 MIB = 2**20
 
 
-async def begin(redis: Connection, key: str, *sizes: int) -> list[tuple[str, bytes]]:
+async def begin(redis: Connection, key: str, *sizes: int) -> list[tuple[str, bytes | RedisError]]:
     """Begin calls of a key in one step; returns their ids and outcomes."""
     ids = [layout.new_call_id() for _ in sizes]
-    keys, args = (
-        [layout.dispatch_key(0), layout.audit_key(0), MEMORY],
-        list[Argument]([100, 10, 5000, 60_000, 60_000, "0"]),
-    )
-    for call_id, size in zip(ids, sizes, strict=True):
-        keys += [layout.call_key(call_id), layout.body_key(call_id)]
-        args += [layout.pack(make_start(call_id)), b"x" * size, call_id, key]
-    return list(zip(ids, await redis.script(scripts.START, keys, args), strict=True))
+    starts = [msgspec.structs.replace(make_start(call_id), key_id=key) for call_id in ids]
+    calls = [(start, b"x" * size) for start, size in zip(starts, sizes, strict=True)]
+    return list(zip(ids, await scripts.start(redis, bounds(max_queue=100), calls), strict=True))
 
 
 async def held(redis: Connection, key: str) -> int:
@@ -34,12 +28,12 @@ async def held(redis: Connection, key: str) -> int:
 
 
 async def free(redis: Connection, *calls: str) -> None:
-    await redis.script(memory_scripts.FREE, [MEMORY, *map(layout.body_key, calls)], [*calls])
+    await memory_scripts.free(redis, 0, calls)
 
 
 async def test_a_key_has_its_share_and_no_other_key_notices(redis: Connection) -> None:
     await redis.call("HSET", MEMORY, "most", 2 * MIB)
-    calls = await begin(redis, "greedy", *[MIB - memory_scripts.CALL_BYTES] * 3)
+    calls = await begin(redis, "greedy", *[MIB - lua.CALL_BYTES] * 3)
     assert [outcome for _, outcome in calls] == [b"OK", b"OK", b"KEY"]
     assert (
         await redis.call("EXISTS", layout.body_key(calls[2][0]), layout.call_key(calls[2][0])) == 0
@@ -60,8 +54,8 @@ async def test_who_has_nothing_may_have_one_call_however_large(redis: Connection
 async def test_an_open_call_is_charged_more_until_its_key_has_its_share(redis: Connection) -> None:
     await redis.call("HSET", MEMORY, "most", 2 * MIB)
     [(call, _)] = await begin(redis, "k", 100)
-    assert await redis.script(memory_scripts.CHARGE, [MEMORY], [call, "k", MIB]) == b"OK"
-    assert await redis.script(memory_scripts.CHARGE, [MEMORY], [call, "k", MIB]) == b"KEY"
+    assert await memory_scripts.charge(redis, call, "k", MIB) == b"OK"
+    assert await memory_scripts.charge(redis, call, "k", MIB) == b"KEY"
     await free(redis, call)
     await free(redis, call)
     assert await redis.call("HGETALL", MEMORY) == [b"most", str(2 * MIB).encode()]
@@ -73,24 +67,18 @@ async def test_what_a_crash_leaves_is_given_back(redis: Connection) -> None:
     await begin(redis, long, 10)
     for call, _ in calls[1:]:
         await redis.call("DEL", layout.body_key(call))
-    cursor: Any = b"0"
-    while (
-        cursor := await redis.script(
-            memory_scripts.SWEEP, [MEMORY], [cursor, layout.body_prefix(0)]
-        )
-    ) != b"0":
+    cursor = b"0"
+    while (cursor := await memory_scripts.sweep(redis, 0, cursor)) != b"0":
         pass
-    assert await held(redis, "k") == memory_scripts.CALL_BYTES + 10
-    assert await held(redis, long) == memory_scripts.CALL_BYTES + 10, (
-        "a sum is no call, however long its name"
-    )
+    assert await held(redis, "k") == lua.CALL_BYTES + 10
+    assert await held(redis, long) == lua.CALL_BYTES + 10, "a sum is no call, however long its name"
     await redis.call("SET", MEMORY, "no hash")
     assert [outcome for _, outcome in await begin(redis, "k", 10)] == [b"OK"], (
         "no call depends on it"
     )
     await free(redis, calls[0][0])
     assert await redis.call("EXISTS", layout.body_key(calls[0][0])) == 0
-    await redis.script(memory_scripts.SWEEP, [MEMORY], [b"0", layout.body_prefix(0)])
+    await memory_scripts.sweep(redis, 0, b"0")
     assert await redis.call("EXISTS", MEMORY) == 0
 
 
@@ -132,13 +120,16 @@ async def test_a_writer_takes_what_a_dead_one_left_and_nothing_of_a_living_one_o
             "XREADGROUP", "GROUP", layout.AUDIT_GROUP, writer, "COUNT", count, "STREAMS", audit, ">"
         )
 
-    async def taken(writer: str, idle_ms: str) -> int:
-        return len(await redis.script(scripts.READ, [audit], [writer, 100, MIB, idle_ms]))
+    async def taken(writer: str, idle_ms: int | None) -> int:
+        answer = scripts.read_records(
+            redis, 0, writer, max_blobs=100, max_bytes=MIB, idle_ms=idle_ms
+        )
+        return len(await answer)
 
     for _ in range(40):
         await redis.call("XADD", audit, "*", "b", "x")
     await read("mine")
     await read("other", 30)
-    assert await taken("mine", "60000") == 9, "what is new"
-    assert await taken("mine", "0") == 30, "of the other, as it has not read since"
-    assert await taken("mine", "0") == 0, "and nothing of its own"
+    assert await taken("mine", 60000) == 9, "what is new"
+    assert await taken("mine", 0) == 30, "of the other, as it has not read since"
+    assert await taken("mine", 0) == 0, "and nothing of its own"

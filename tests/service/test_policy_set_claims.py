@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol.records import CallRecord, EventRecord
-from streams import layout, scripts
+from streams import layout, lua
 from streams.connection import Connection
 from tests.support.checks.recorded_entries import recorded
 from tests.support.servers.dispatch import BODY, GATEWAY, with_gateway, working
@@ -54,16 +54,19 @@ async def test_a_takeover_under_another_set_leaves_the_calls_own_record_as_it_is
     call_id = await begun(redis, OURS, THEIRS)
     async with of_set(redis_url, database_url, THEIRS) as first:
         await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].released == 1,
+            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
             what="the request is dispatched",
         )
     async with of_set(redis_url, database_url, OURS) as second:
         await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].replaying,
+            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
             what="the takeover",
         )
         await wait_until(
-            lambda: second.calls[call_id].sending is None and not second.calls[call_id]._records,
+            lambda: (
+                second.calls[call_id].queue.sending is None
+                and not second.calls[call_id].queue._records
+            ),
             what="what it records",
         )
     found = await recorded(redis)
@@ -78,12 +81,12 @@ async def test_a_call_that_nobody_with_its_set_came_for_is_refused(
 ) -> None:
     call_id = await begun(redis, OURS)
     entry = await deliver(redis, "w1")
-    assert (await claim(redis, call_id, entry, token="t1", consumer="w1", pins=(f"={OURS}",)))[
-        0
-    ] == b"OK"
+    assert (
+        await claim(redis, call_id, entry, token="t1", consumer="w1", pins=(f"={OURS}",))
+    ).outcome == b"OK"
     async with of_set(redis_url, database_url, THEIRS) as other:
         await wait_until(
-            lambda: call_id in other.calls and other.calls[call_id].released == 1,
+            lambda: call_id in other.calls and other.calls[call_id].queue.released == 1,
             what="the refusal",
         )
     replies = [
@@ -100,31 +103,29 @@ async def test_a_call_begins_under_a_policy_set_that_start_names_or_not(redis: C
     call_id = await begun(redis, "aaa", "bbb")
     entry = await deliver(redis, "w1")
     for pins in ((), ("=ccc",), ("aaa", "bbb@aaa")):
-        assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=pins) == [
-            b"SET",
-            b"aaa bbb",
-        ]
+        answer = await claim(redis, call_id, entry, token="t", consumer="w1", pins=pins)
+        assert (answer.outcome, answer.detail) == (b"SET", "aaa bbb")
         assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
         entry = await deliver(redis, "w1")
     assert not await redis.call("EXISTS", layout.ctl_key(call_id))
-    assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb", "!k")) == [
-        b"SHARE"
-    ]
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb", "!k"))
+    ).outcome == b"SHARE"
     # whoever looks next may take it, and a call of a key with its share is left for that
     await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
-    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb", "!k")) == [
-        b"SHARE"
-    ]
-    assert (await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb",)))[
-        0
-    ] == b"LOST"
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb", "!k"))
+    ).outcome == b"SHARE"
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb",))
+    ).outcome == b"LOST"
     # too late is too late for everybody: somebody has to close it
-    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=ccc",), due=1) == [
-        b"EXPIRED"
-    ]
-    assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb",)))[
-        0
-    ] == b"OK"
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=ccc",), due=1)
+    ).outcome == b"EXPIRED"
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb",))
+    ).outcome == b"OK"
 
 
 async def test_a_call_of_another_set_goes_from_worker_to_worker_and_then_waits_for_one(
@@ -133,24 +134,24 @@ async def test_a_call_of_another_set_goes_from_worker_to_worker_and_then_waits_f
     """Left where it is, two workers that look for such calls in step never change their places: the
     wrong one has it each time."""
     call_id, due = await begun(redis, "aaa"), 2**42
-    for _ in range(scripts.MAX_PASSED_ON):
+    for _ in range(lua.MAX_PASSED_ON):
         entry = await deliver(redis, "w1")
         assert (
             await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=bbb",), due=due)
-        )[0] == b"SET"
+        ).outcome == b"SET"
     [(last, fields)] = await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
     assert layout.unpack_dispatch(fields) == (call_id, due)
     entry = await deliver(redis, "w2")
     for _ in range(2):
         assert (
             await claim(redis, call_id, entry, token="t", consumer="w2", pins=("=bbb",), due=due)
-        )[0] == b"SET"
+        ).outcome == b"SET"
         [(there, _)] = await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
         assert there == last
     await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w3", LEASE_MS, "0-0")
-    assert (await claim(redis, call_id, entry, token="t", consumer="w3", pins=("=aaa",), due=due))[
-        0
-    ] == b"OK"
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w3", pins=("=aaa",), due=due)
+    ).outcome == b"OK"
 
 
 async def test_any_worker_begins_the_calls_of_gateways_that_name_no_set(redis: Connection) -> None:
@@ -161,13 +162,13 @@ async def test_any_worker_begins_the_calls_of_gateways_that_name_no_set(redis: C
         await redis.call("DEL", layout.call_key(call_id))
         await redis.call("XADD", layout.call_key(call_id), "0-1", "b", start)
         entry = await deliver(redis, "w1")
-        assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=("!k",)) == [
-            b"SHARE"
-        ]
+        assert (
+            await claim(redis, call_id, entry, token="t", consumer="w1", pins=("!k",))
+        ).outcome == b"SHARE"
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w1", 0, entry)
-        assert (await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=ccc",)))[
-            0
-        ] == b"OK"
+        assert (
+            await claim(redis, call_id, entry, token="t", consumer="w1", pins=("=ccc",))
+        ).outcome == b"OK"
 
 
 async def test_a_call_that_was_taken_and_not_begun_stays_with_its_policy_sets(
@@ -175,20 +176,20 @@ async def test_a_call_that_was_taken_and_not_begun_stays_with_its_policy_sets(
 ) -> None:
     call_id = await begun(redis, "aaa")
     entry = await deliver(redis, "w1")
-    assert (await claim(redis, call_id, entry, token="t1", consumer="w1", pins=("=aaa",)))[
-        0
-    ] == b"OK"
+    assert (
+        await claim(redis, call_id, entry, token="t1", consumer="w1", pins=("=aaa",))
+    ).outcome == b"OK"
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    assert await claim(
-        redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("=bbb",)
-    ) == [b"OTHER"]
+    assert (
+        await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("=bbb",))
+    ).outcome == b"OTHER"
     assert (
         await claim(redis, call_id, entry, token="t3", consumer="w2", takeover=True, pins=("=aaa",))
-    )[0] == b"OK"
+    ).outcome == b"OK"
     # nobody came for it in time: it is given, to be refused
-    assert await claim(
-        redis, call_id, entry, token="t4", consumer="w2", takeover=True, pins=("=bbb",)
-    ) == [b"OTHER"]
+    assert (
+        await claim(redis, call_id, entry, token="t4", consumer="w2", takeover=True, pins=("=bbb",))
+    ).outcome == b"OTHER"
     assert (
         await claim(
             redis,
@@ -200,4 +201,4 @@ async def test_a_call_that_was_taken_and_not_begun_stays_with_its_policy_sets(
             pins=("=bbb",),
             patience=0,
         )
-    )[0] == b"OK"
+    ).outcome == b"OK"

@@ -70,7 +70,7 @@ async def test_the_clients_own_body_is_never_sent_twice(redis_url: str, upstream
         await place.entries(ends(1))
         place.dispatch(None)
         await asyncio.wait({place.task}, timeout=5)
-        assert isinstance(place.call.error, StreamProtocolError)
+        assert isinstance(place.call.order.error, StreamProtocolError)
         assert len(upstream.asked) == 1
 
 
@@ -144,12 +144,15 @@ async def test_a_call_whose_stream_redis_lost_ends_and_its_stream_is_not_begun_a
 ) -> None:
     upstream.answer(stream(FIRST + SECOND))
     async with opened(redis_url, upstream) as place:
-        await place.bus.redis.call("DEL", place.call.stream_key)
+        await place.bus.redis.call("DEL", place.call.appender.stream_key)
         place.dispatch(None)
         async with asyncio.timeout(10):
             await place.task
-        assert place.call.error is not None and place.call.error.error_code == "stream_lost"
-        assert await place.bus.redis.call("EXISTS", place.call.stream_key) == 0
+        assert (
+            place.call.order.error is not None
+            and place.call.order.error.error_code == "stream_lost"
+        )
+        assert await place.bus.redis.call("EXISTS", place.call.appender.stream_key) == 0
 
 
 async def test_upstream_is_not_read_on_while_redis_does_not_answer(
@@ -162,7 +165,7 @@ async def test_upstream_is_not_read_on_while_redis_does_not_answer(
         place.dispatch(None)
         await place.entries(lambda found: bool(found))
         # the mark, and what one read brought past it
-        assert limits.unsent_bytes < place.call.received_bytes < limits.unsent_bytes + 2**20
+        assert limits.unsent_bytes < place.call.flow._received_bytes < limits.unsent_bytes + 2**20
 
 
 async def test_secrets_of_configured_headers_are_not_in_what_an_upstream_says_of_them(

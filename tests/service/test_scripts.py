@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator
 import pytest
 
 from streams import layout, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import Connection, RedisError
+from streams.scripts import Delivery, FencedEnd, set_fact
 from tests.support.servers.dispatch import GATEWAY, empty
 from tests.support.servers.scripted import (
     LEASE_MS,
     begin,
     begin_large,
+    bounds,
     claim,
-    claim_keys,
     claimed,
     deliver,
     finish,
-    finish_keys,
     lengths,
     make_start,
     release,
-    set_fact,
+    take,
 )
 
 
@@ -38,10 +38,11 @@ async def test_claim_gives_all_that_a_session_needs(redis: Connection) -> None:
     call_id, said = await begin(redis)
     assert said == b"OK"
     entry = await deliver(redis, "w1")
-    said = await claim(redis, call_id, entry, token="t1", consumer="w1")
-    assert said[:7] == [b"OK", b"0", b"", b"0", b"", b"", b"-1"]
-    assert layout.unpack_start(said[7][0][1][1]) == make_start(call_id)
-    assert said[8] == b"{}"
+    found = await take(redis, call_id, entry, "t1", consumer="w1")
+    assert (found.released, found.digest, found.recorded) == (0, "", 0)
+    assert (found.policy, found.revision, found.takeovers) == ("", "", -1)
+    assert layout.unpack_start(found.entries[0][1][1]) == make_start(call_id)
+    assert found.body == b"{}"
 
 
 async def test_start_is_refused_past_queue_and_backlog(redis: Connection) -> None:
@@ -55,19 +56,15 @@ async def test_calls_begin_together_until_the_bound_and_each_by_itself(redis: Co
     """Of four the second has a spoilt stream, and the queue takes two."""
     ids = [layout.new_call_id() for _ in range(4)]
     await redis.call("SET", layout.call_key(ids[1]), "no stream")
-    keys = [layout.dispatch_key(0), layout.audit_key(0), layout.memory_key(0)]
-    args: list[Argument] = [2, 10, 5000, 60_000, 60_000, "0"]
-    for call_id in ids:
-        keys += [layout.call_key(call_id), layout.body_key(call_id)]
-        args += [layout.pack(make_start(call_id)), call_id.encode(), call_id, "k"]
-    first, spoilt, third, fourth = await redis.script(scripts.START, keys, args)
+    calls = [(make_start(call_id), call_id.encode()) for call_id in ids]
+    first, spoilt, third, fourth = await scripts.start(redis, bounds(max_queue=2), calls)
     assert (first, third, fourth) == (b"OK", b"OK", b"QUEUE")
     assert isinstance(spoilt, RedisError) and str(spoilt).startswith("WRONGTYPE")
     for call_id in (ids[0], ids[2]):
         entry = await deliver(redis, "w1")
-        said = await claim(redis, call_id, entry, token="t1", consumer="w1")
-        assert layout.unpack_start(said[7][0][1][1]) == make_start(call_id)
-        assert said[8] == call_id.encode()
+        found = await take(redis, call_id, entry, "t1", consumer="w1")
+        assert layout.unpack_start(found.entries[0][1][1]) == make_start(call_id)
+        assert found.body == call_id.encode()
     assert await redis.call("XLEN", layout.dispatch_key(0)) == 2
     assert await redis.call("EXISTS", layout.call_key(ids[3]), layout.body_key(ids[3])) == 0
 
@@ -75,13 +72,17 @@ async def test_calls_begin_together_until_the_bound_and_each_by_itself(redis: Co
 async def test_claim_after_its_deadline_is_refused(redis: Connection) -> None:
     call_id, _ = await begin(redis)
     entry = await deliver(redis, "w1")
-    assert await claim(redis, call_id, entry, token="t1", consumer="w1", due=1) == [b"EXPIRED"]
+    assert (
+        await claim(redis, call_id, entry, token="t1", consumer="w1", due=1)
+    ).outcome == b"EXPIRED"
 
 
 async def test_an_owned_call_cannot_be_claimed_without_takeover(redis: Connection) -> None:
     call_id, entry = await claimed(redis)
-    assert await claim(redis, call_id, entry, token="t2", consumer="w1") == [b"OWNED"]
-    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True) == [b"LOST"]
+    assert (await claim(redis, call_id, entry, token="t2", consumer="w1")).outcome == b"OWNED"
+    assert (
+        await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True)
+    ).outcome == b"LOST"
 
 
 async def test_release_twice_is_release_once(redis: Connection) -> None:
@@ -102,8 +103,7 @@ async def test_release_out_of_order_or_with_another_hash_is_refused(redis: Conne
 async def test_a_worker_that_lost_its_call_is_fenced(redis: Connection) -> None:
     call_id, entry = await claimed(redis)
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    said = await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True)
-    assert said[0] == b"OK"
+    await take(redis, call_id, entry, "t2", takeover=True)
     assert await release(redis, call_id, "t1", 0, 1) == "FENCED"
     assert await lengths(redis) == (0, 0)
     assert await release(redis, call_id, "t2", 0, 1) == "OK"
@@ -152,10 +152,8 @@ async def test_the_first_release_pins_the_policy_revision(redis: Connection) -> 
     assert await release(redis, call_id, "t1", 0, 1, pin=("default", "r1")) == "OK"
     assert await release(redis, call_id, "t1", 1, 2) == "OK"
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    said = await claim(
-        redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@r1",)
-    )
-    assert said[4:6] == [b"default", b"r1"]
+    found = await take(redis, call_id, entry, "t2", takeover=True, pins=("default@r1",))
+    assert (found.policy, found.revision) == ("default", "r1")
 
 
 async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connection) -> None:
@@ -167,9 +165,9 @@ async def test_a_call_that_redis_lost_is_ended_once_by_its_owner(redis: Connecti
     assert await lengths(redis) == (1, 1)
     assert await redis.call("PTTL", layout.ctl_key(call_id)) > 0
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    assert await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True) == [
-        b"CLOSED"
-    ]
+    assert (
+        await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True)
+    ).outcome == b"CLOSED"
 
 
 async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) -> None:
@@ -179,17 +177,26 @@ async def test_calls_are_claimed_together_and_each_by_itself(redis: Connection) 
     entries = [await deliver(redis, consumer) for consumer in ("w1", "w1", "w1", "w2")]
     await redis.call("SET", layout.ctl_key(ids[1]), "no hash")
     now = int(time.time() * 1000)
-    args: list[Argument] = ["w1", "0", 60_000, "0", LEASE_MS, 60_000, 1, "default@r"]
-    for number, due in enumerate((now + 60_000, now + 60_000, now - 1, now + 60_000)):
-        args += [f"t{number}", entries[number], due]
-    said = await redis.script(
-        scripts.CLAIM,
-        [layout.dispatch_key(0), *(key for one in ids for key in claim_keys(one))],
-        args,
+    due = (now + 60_000, now + 60_000, now - 1, now + 60_000)
+    answers = await scripts.claim(
+        redis,
+        0,
+        list(map(Delivery, entries, ids, due)),
+        {call_id: f"t{number}" for number, call_id in enumerate(ids)},
+        consumer="w1",
+        pins=["default@r"],
+        is_takeover=False,
+        is_late=False,
+        call_ttl_ms=60_000,
+        lease_ms=LEASE_MS,
+        patience_ms=60_000,
     )
-    assert [one[0] for one in said] == [b"OK", b"ERROR", b"EXPIRED", b"LOST"]
-    assert layout.unpack_start(said[0][7][0][1][1]).call_id == ids[0]
-    assert said[1][1].startswith(b"WRONGTYPE")
+    first, spoilt, late, others = (answers[call_id] for call_id in ids)
+    assert (first.outcome, late.outcome, others.outcome) == (b"OK", b"EXPIRED", b"LOST")
+    assert first.claimed is not None and late.claimed is others.claimed is None
+    assert layout.unpack_start(first.claimed.entries[0][1][1]).call_id == ids[0]
+    assert spoilt.outcome == b"ERROR"
+    assert spoilt.claimed is not None and spoilt.claimed.is_spoilt
     assert await redis.call("HGET", layout.ctl_key(ids[0]), "t") == b"t0"
     assert await redis.call("EXISTS", *map(layout.ctl_key, ids[2:])) == 0
 
@@ -201,33 +208,14 @@ async def test_calls_end_together_in_one_entry_and_only_those_that_are_ones_own(
     others, _ = await claimed(redis, token="t2")
     second, _ = await claimed(redis, token="t3")
     for one in (mine, others):
-        await set_fact(redis, one, layout.ANSWERS_FIELD, "megabytes")
-    keys = [
-        layout.dispatch_key(0),
-        layout.audit_key(0),
-        layout.reply_key(0, GATEWAY),
-        layout.counts_key(0),
+        await set_fact(redis, one, layout.ANSWERS_FIELD, b"megabytes")
+    rows = [
+        FencedEnd(mine, "t1", b"one", b"", counts="A 2 B 1"),
+        FencedEnd(others, "stolen", b"two", b"given up", counts="A 7"),
+        FencedEnd(second, "t3", b"three", b"given up", counts="A 1"),
     ]
-    keys += [
-        *(key for one in (mine, others, second) for key in finish_keys(one)),
-        layout.ended_key(0),
-    ]
-    args: list[Argument] = [
-        30_000,
-        50_000,
-        "t1",
-        b"one",
-        b"",
-        "0",
-        "A 2 B 1",
-        "stolen",
-        b"two",
-        b"given up",
-        "0",
-        "A 7",
-    ]
-    args += ["t3", b"three", b"given up", "0", "A 1"]
-    assert await redis.script(scripts.FINISH, keys, args) == [b"OK", b"FENCED", b"OK"]
+    said = await scripts.finish(redis, 0, GATEWAY, rows, ended_ttl_ms=30_000, reply_ttl_ms=50_000)
+    assert said == [b"OK", b"FENCED", b"OK"]
     assert [f for _, f in await redis.call("XRANGE", layout.audit_key(0), "-", "+")] == [
         [b"b", b"one", b"b", b"three"]
     ]
@@ -270,36 +258,31 @@ async def test_how_many_releases_there_are_is_said_in_the_step_of_a_release(
     call_id, entry = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 3, written=2) == "OK"
     assert await release(redis, call_id, "t1", 0, 3, digest="other", written=9) == "SEQ"
-    said = await claim(redis, call_id, entry, token="t2", consumer="w1", takeover=True)
-    assert (said[1], said[-1]) == (b"3", b"3:2")
+    found = await take(redis, call_id, entry, "t2", consumer="w1", takeover=True)
+    assert (found.released, found.written) == (3, 2)
 
 
 async def test_renewal_tells_which_leases_are_lost(redis: Connection) -> None:
     first, entry_1 = await claimed(redis)
     second, entry_2 = await claimed(redis, token="t2")
     await redis.call("HSET", layout.ctl_key(second), "t", "other")
-    keys = [layout.dispatch_key(0), layout.ctl_key(first), layout.ctl_key(second)]
-    assert await redis.script(
-        scripts.RENEW, keys, ["w1", 60_000, "t1", entry_1, "t2", entry_2]
-    ) == [b"OK", b"FENCED"]
+    leases = [(first, "t1", entry_1), (second, "t2", entry_2)]
+    assert await scripts.renew(redis, 0, "w1", 60_000, leases) == [b"OK", b"FENCED"]
 
 
 async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     assert await release(redis, call_id, "t1", 0, 3) == "OK"
-    assert await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], ["t1", "1"]) == b"OK"
-    said = await redis.script(
-        scripts.HANDOVER, [layout.ctl_key(call_id), layout.dispatch_key(0)], ["t1", call_id, 60_000]
-    )
-    assert said == b"OK"
+    assert await scripts.mark_inside(redis, call_id, "t1", is_inside=True) == b"OK"
+    assert await scripts.hand_over(redis, call_id, "t1", within_ms=60_000) == b"OK"
     # until when it may be claimed is on Redis' clock, whatever the clock of who hands over
     [(entry, fields)] = await redis.call("XRANGE", layout.dispatch_key(0), "-", "+")
     assert layout.unpack_dispatch(fields) == (call_id, int(entry.partition(b"-")[0]) + 60_000)
     entry = await deliver(redis, "w2")
-    said = await claim(redis, call_id, entry, token="t2", consumer="w2")
-    assert said[:3] == [b"OK", b"3", b"h"]
+    found = await take(redis, call_id, entry, "t2")
+    assert (found.released, found.digest) == (3, "h")
     # who stops in order did not die in a step of the call, though it was in one
-    assert (said[6], said[10]) == (b"0", b"")
+    assert (found.takeovers, found.died_in_it) == (0, False)
     assert await release(redis, call_id, "t1", 3, 4) == "FENCED"
 
 
@@ -308,14 +291,9 @@ async def test_owners_that_stop_in_order_are_no_takeovers_without_progress(
 ) -> None:
     call_id, _ = await claimed(redis, "t0")
     for turn in range(6):
-        said = await redis.script(
-            scripts.HANDOVER,
-            [layout.ctl_key(call_id), layout.dispatch_key(0)],
-            [f"t{turn}", call_id, 60_000],
-        )
-        assert said == b"OK"
+        assert await scripts.hand_over(redis, call_id, f"t{turn}", within_ms=60_000) == b"OK"
         entry = await deliver(redis, "w2")
-        assert (await claim(redis, call_id, entry, token=f"t{turn + 1}", consumer="w2"))[6] == b"0"
+        assert (await take(redis, call_id, entry, f"t{turn + 1}")).takeovers == 0
 
 
 async def test_takeovers_without_progress_are_counted(redis: Connection) -> None:
@@ -323,32 +301,24 @@ async def test_takeovers_without_progress_are_counted(redis: Connection) -> None
     counts = []
     for turn in range(3):
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-        counts.append(
-            (await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[6]
-        )
-    assert counts == [b"0", b"1", b"2"]
+        counts.append((await take(redis, call_id, entry, f"x{turn}", takeover=True)).takeovers)
+    assert counts == [0, 1, 2]
     assert await release(redis, call_id, "x2", 0, 1) == "OK"
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-    assert (await claim(redis, call_id, entry, token="y", consumer="w2", takeover=True))[6] == b"0"
+    assert (await take(redis, call_id, entry, "y", takeover=True)).takeovers == 0
 
 
 async def test_a_call_whose_owner_died_in_a_step_says_so_once(redis: Connection) -> None:
     call_id, entry = await claimed(redis)
-    said = []
-    for turn, inside in enumerate(("1", None, "0", "1")):
+    died = []
+    for turn, inside in enumerate((True, None, False, True)):
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-        said.append(
-            (await claim(redis, call_id, entry, token=f"x{turn}", consumer="w2", takeover=True))[10]
-        )
-        assert (
-            await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], ["t1", "1"]) == b"FENCED"
-        )
+        died.append((await take(redis, call_id, entry, f"x{turn}", takeover=True)).died_in_it)
+        assert await scripts.mark_inside(redis, call_id, "t1", is_inside=True) == b"FENCED"
         if inside is not None:
-            assert (
-                await redis.script(scripts.INSIDE, [layout.ctl_key(call_id)], [f"x{turn}", inside])
-                == b"OK"
-            )
-    assert said == [b"", b"1", b"", b""]
+            marked = scripts.mark_inside(redis, call_id, f"x{turn}", is_inside=inside)
+            assert await marked == b"OK"
+    assert died == [False, True, False, False]
 
 
 async def test_a_new_call_of_a_key_that_has_its_share_is_left_to_others_until_it_is_late(
@@ -357,15 +327,17 @@ async def test_a_new_call_of_a_key_that_has_its_share_is_left_to_others_until_it
     assert layout.Start.__struct_fields__[5] == "key", "the script reads it there"
     call_id, _ = await begin(redis)
     entry, full = await deliver(redis, "w1"), (f"!{make_start('').key}",)
-    assert await claim(redis, call_id, entry, token="t", consumer="w1", pins=full) == [b"SHARE"]
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w1", pins=full)
+    ).outcome == b"SHARE"
     assert not await redis.call("EXISTS", layout.ctl_key(call_id))
     await redis.call("XAUTOCLAIM", layout.dispatch_key(0), "policy", "w2", LEASE_MS, "0-0")
-    assert await claim(redis, call_id, entry, token="t", consumer="w2", pins=full, due=1) == [
-        b"EXPIRED"
-    ]
-    assert (await claim(redis, call_id, entry, token="t", consumer="w2", pins=("!another",)))[
-        0
-    ] == b"OK"
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w2", pins=full, due=1)
+    ).outcome == b"EXPIRED"
+    assert (
+        await claim(redis, call_id, entry, token="t", consumer="w2", pins=("!another",))
+    ).outcome == b"OK"
 
 
 async def test_takeovers_are_counted_anew_after_a_replay_that_did_no_harm(
@@ -374,11 +346,9 @@ async def test_takeovers_are_counted_anew_after_a_replay_that_did_no_harm(
     call_id, entry = await claimed(redis)
     for token in ("x", "y"):
         await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
-        assert (await claim(redis, call_id, entry, token=token, consumer="w2", takeover=True))[
-            6
-        ] == b"0"
-        assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], ["t1"]) == b"FENCED"
-        assert await redis.script(scripts.REPLAYED, [layout.ctl_key(call_id)], [token]) == b"OK"
+        assert (await take(redis, call_id, entry, token, takeover=True)).takeovers == 0
+        assert await scripts.replayed(redis, call_id, "t1") == b"FENCED"
+        assert await scripts.replayed(redis, call_id, token) == b"OK"
 
 
 async def pinned(redis: Connection) -> tuple[str, str]:
@@ -394,9 +364,9 @@ async def test_w11_a_worker_without_the_calls_revision_leaves_it_to_one_that_has
 ) -> None:
     call_id, entry = await pinned(redis)
     for pins in ((), ("default@bbb",), ("other@aaa",)):
-        assert await claim(
-            redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=pins
-        ) == [b"OTHER"]
+        assert (
+            await claim(redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=pins)
+        ).outcome == b"OTHER"
         # the owner lives on, whoever looked at its call
         assert await redis.call("HGET", layout.ctl_key(call_id), "t") == b"t1"
         # and nobody has to wait for a lease to look
@@ -405,16 +375,9 @@ async def test_w11_a_worker_without_the_calls_revision_leaves_it_to_one_that_has
         )
         assert [e[0].decode() for e in entries] == [entry]
     await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w3", 0, entry)
-    said = await claim(
-        redis,
-        call_id,
-        entry,
-        token="t3",
-        consumer="w3",
-        takeover=True,
-        pins=("other@x", "default@aaa"),
-    )
-    assert (said[0], said[4], said[5]) == (b"OK", b"default", b"aaa")
+    both = ("other@x", "default@aaa")
+    found = await take(redis, call_id, entry, "t3", consumer="w3", takeover=True, pins=both)
+    assert (found.policy, found.revision) == ("default", "aaa")
     assert await redis.call("HEXISTS", layout.ctl_key(call_id), "o") == 0
 
 
@@ -423,20 +386,14 @@ async def test_w11_a_call_that_no_worker_can_take_is_given_to_be_closed_after_a_
     redis: Connection,
 ) -> None:
     call_id, entry = await pinned(redis)
-    assert await claim(
-        redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@bbb",)
-    ) == [b"OTHER"]
-    said = await claim(
-        redis,
-        call_id,
-        entry,
-        token="t2",
-        consumer="w2",
-        takeover=True,
-        pins=("default@bbb",),
-        patience=0,
-    )
-    assert (said[0], said[5]) == (b"OK", b"aaa")
+    assert (
+        await claim(
+            redis, call_id, entry, token="t2", consumer="w2", takeover=True, pins=("default@bbb",)
+        )
+    ).outcome == b"OTHER"
+    pins = ("default@bbb",)
+    found = await take(redis, call_id, entry, "t2", takeover=True, pins=pins, patience=0)
+    assert found.revision == "aaa"
 
 
 @pytest.mark.case("W12")
@@ -449,34 +406,34 @@ async def test_w12_an_entry_at_two_workers_has_one_owner(redis: Connection) -> N
         await claim(redis, call_id, entry, token=f"t{n}", consumer=f"w{n}", takeover=n == 2)
         for n in (1, 2)
     ]
-    assert (first, second[0]) == ([b"LOST"], b"OK")
+    assert (first.outcome, second.outcome) == (b"LOST", b"OK")
     # a second dispatch entry of a call that has an owner changes nothing either
     await redis.call("XADD", layout.dispatch_key(0), "*", "c", call_id, "d", 0)
     again = await deliver(redis, "w1")
-    assert await claim(redis, call_id, again, token="t1", consumer="w1") == [b"OWNED"]
+    assert (await claim(redis, call_id, again, token="t1", consumer="w1")).outcome == b"OWNED"
     assert await release(redis, call_id, "t1", 0, 1) == "FENCED"
     assert await release(redis, call_id, "t2", 0, 1) == "OK"
 
 
 async def test_a_fact_is_set_once(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
-    assert await set_fact(redis, call_id, "c:1", "1") == [1]
-    assert await set_fact(redis, call_id, "c:1", "late") == [0]
+    assert await set_fact(redis, call_id, "c:1", b"1") == 1
+    assert await set_fact(redis, call_id, "c:1", b"late") == 0
     assert await redis.call("HGET", layout.facts_key(call_id), "c:1") == b"1"
 
 
 async def test_facts_stay_as_long_as_the_stream_of_their_call(redis: Connection) -> None:
     call_id, _ = await claimed(redis)
     facts, stream = layout.facts_key(call_id), layout.call_key(call_id)
-    await set_fact(redis, call_id, "j:1:0", "an answer")
+    await set_fact(redis, call_id, "j:1:0", b"an answer")
     assert 0 < await redis.call("PTTL", facts) <= await redis.call("PTTL", stream) + 1000
     # the call has ended
     for key in (facts, stream):
         await redis.call("PEXPIRE", key, 5000)
-    await set_fact(redis, call_id, "j:2:0", "late")
+    await set_fact(redis, call_id, "j:2:0", b"late")
     assert await redis.call("PTTL", facts) <= 5000
     await redis.call("DEL", facts, stream)
-    assert await set_fact(redis, call_id, "j:3:0", "too late") == [0]
+    assert await set_fact(redis, call_id, "j:3:0", b"too late") == 0
     assert not await redis.call("EXISTS", facts)
 
 
@@ -484,39 +441,37 @@ async def test_the_audit_stream_is_trimmed_below_the_smallest_unacked_entry(
     redis: Connection,
 ) -> None:
     key, committed = layout.audit_key(0), layout.committed_key(0)
-    keys = [key, committed, layout.trimmed_key(0)]
     ids = [await redis.call("XADD", key, "*", "b", str(n)) for n in range(4)]
     await redis.call("XREADGROUP", "GROUP", "audit", "a", "COUNT", 3, "STREAMS", key, ">")
     await redis.call("XACK", key, "audit", ids[0], ids[2])
-    await redis.script(scripts.TRIM, keys, ["0"])
+    await scripts.trim(redis, 0, [], is_published=False)
     assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[1:]
     assert await redis.call("GET", committed) is None
-    await redis.script(scripts.TRIM, keys, ["1"])
+    await scripts.trim(redis, 0, [], is_published=True)
     assert await redis.call("GET", committed) == ids[1]
     await redis.call("XACK", key, "audit", ids[1])
-    await redis.script(scripts.TRIM, keys, ["1"])
+    await scripts.trim(redis, 0, [], is_published=True)
     assert [e[0] for e in await redis.call("XRANGE", key, "-", "+")] == ids[3:]
     ms, _, number = ids[2].partition(b"-")
     assert await redis.call("GET", committed) == ms + b"-%d" % (int(number) + 1)
 
 
 async def test_entries_cut_off_by_who_may_append_are_counted(redis: Connection) -> None:
-    key, keys = layout.audit_key(0), [layout.audit_key(0), layout.trimmed_key(0)]
-    trim = [key, layout.committed_key(0), layout.trimmed_key(0)]
-    assert await redis.script(scripts.MISSING, keys, []) == 0
+    key = layout.audit_key(0)
+    assert await scripts.missing(redis, 0) == 0
     for n in range(5):
         await redis.call("XADD", key, "*", "b", str(n))
     found = await redis.call("XREADGROUP", "GROUP", "audit", "a", "COUNT", 2, "STREAMS", key, ">")
     await redis.call("XACK", key, "audit", *(entry for entry, _ in found[0][1]))
-    assert await redis.script(scripts.TRIM, trim, ["0"]) == 2
-    assert await redis.script(scripts.MISSING, keys, []) == 0
+    assert await scripts.trim(redis, 0, [], is_published=False) == 2
+    assert await scripts.missing(redis, 0) == 0
     await redis.call("XADD", key, "MAXLEN", 1, "*", "b", "cut")
-    assert await redis.script(scripts.MISSING, keys, []) == 3
-    await redis.script(scripts.TRIM, trim, ["0"])
-    assert await redis.script(scripts.MISSING, keys, []) == 3
+    assert await scripts.missing(redis, 0) == 3
+    await scripts.trim(redis, 0, [], is_published=False)
+    assert await scripts.missing(redis, 0) == 3
     await redis.call("DEL", key)
     await redis.call("XGROUP", "CREATE", key, "audit", "0", "MKSTREAM")
-    assert await redis.script(scripts.MISSING, keys, []) == -2
+    assert await scripts.missing(redis, 0) == -2
 
 
 async def test_a_strict_release_names_its_audit_entry(redis: Connection) -> None:
@@ -552,12 +507,11 @@ async def test_consumers_that_are_gone_are_forgotten_but_not_what_they_hold(
     redis: Connection,
 ) -> None:
     await claimed(redis)
-    await redis.call(
-        "XREADGROUP", "GROUP", "policy", "idle", "COUNT", 1, "STREAMS", layout.dispatch_key(0), ">"
-    )
-    assert await redis.script(scripts.FORGET, [layout.dispatch_key(0)], ["policy", 60_000]) == 0
-    assert await redis.script(scripts.FORGET, [layout.dispatch_key(0)], ["policy", -1]) == 1
-    left = await redis.call("XINFO", "CONSUMERS", layout.dispatch_key(0), "policy")
+    key = layout.dispatch_key(0)
+    await redis.call("XREADGROUP", "GROUP", "policy", "idle", "COUNT", 1, "STREAMS", key, ">")
+    assert await scripts.forget_consumers(redis, key, "policy", idle_ms=60_000) == 0
+    assert await scripts.forget_consumers(redis, key, "policy", idle_ms=-1) == 1
+    left = await redis.call("XINFO", "CONSUMERS", key, "policy")
     assert [c[1] for c in left] == [b"w1"]
 
 
@@ -566,8 +520,8 @@ async def test_a_large_body_is_left_to_a_command_of_its_own(redis: Connection) -
     call_id, said = await begin_large(redis, body)
     assert said == b"OK" and await redis.call("GET", layout.body_key(call_id)) == body
     entry = await deliver(redis, "w1")
-    found = await claim(redis, call_id, entry, token="t1", consumer="w1")
-    assert found[0] == b"OK" and found[8] == len(body)
+    found = await take(redis, call_id, entry, "t1", consumer="w1")
+    assert found.is_large and found.body is None
 
 
 async def test_a_large_body_of_a_refused_call_goes_at_once(redis: Connection) -> None:

@@ -16,7 +16,7 @@ from protocol.records import EndRecord, EventRecord, Record, decode_records
 from protocol.runtime import Runtime
 from streams import layout, scripts
 from streams.clock import ClockWatch
-from streams.connection import Argument, Connection
+from streams.connection import Connection
 from streams.layout import Entry, Reply
 from tests.support.servers.dispatch import GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
@@ -120,12 +120,14 @@ async def _is_taken_away(redis: Connection, call_id: str) -> bool:
 
 async def goes_on(redis: Connection, call: OwnedCall, worker: PolicyWorker) -> None:
     """A call beside it is still this worker's, and is served to its end."""
-    before = call.released
-    await append(redis, call, Entry(call.expected, 1, "chunks", [chunk("one two three")]))
-    await wait_until(lambda: call.released > before, what="it goes on")
+    before = call.queue.released
+    await append(redis, call, Entry(call.inbox.expected, 1, "chunks", [chunk("one two three")]))
+    await wait_until(lambda: call.queue.released > before, what="it goes on")
     assert worker.calls[call.id] is call
     await append(
-        redis, call, Entry(call.expected, 1, "closed", text="client_gone", number=call.released)
+        redis,
+        call,
+        Entry(call.inbox.expected, 1, "closed", text="client_gone", number=call.queue.released),
     )
     await ends_once(redis, call.id, "client_gone")
 
@@ -259,8 +261,8 @@ async def test_a_call_that_waits_for_a_fact_ends_when_its_facts_are_spoilt(
 ) -> None:
     call = await dispatched(redis, worker)
     await redis.call("SET", layout.facts_key(call.id), "spoilt", "PX", 600_000)
-    call.open_waits.add(0)
-    call.new_waits.append(0)
+    call.waits.open_commits.add(0)
+    call.waits.new_commits.append(0)
     worker.calls.after(call)
     await ends_once(redis, call.id, "stream_lost")
     assert await told(redis, call.id) == ["stream_lost"]
@@ -275,7 +277,7 @@ async def test_a_call_that_its_deaf_gateway_has_ended_has_its_end(
     for _ in range(60):
         await redis.call("XADD", layout.reply_key(0, GATEWAY), "*", layout.BLOB, b"unread")
     await append(redis, call, Entry(1, 1, "chunks", [chunk("one two three")]))
-    await wait_until(lambda: call.sending is not None, what="a release is refused")
+    await wait_until(lambda: call.queue.sending is not None, what="a release is refused")
     await append(redis, call, Entry(2, 1, "closed", text="stream_timeout", number=1))
     await ends_once(redis, call.id, "stream_timeout")
     chunks = [r for r in await recorded(redis) if not isinstance(r, EndRecord | EventRecord)]
@@ -290,26 +292,20 @@ async def test_a_release_that_meets_a_spoilt_lease_goes_through_for_the_others(
     good, bad = layout.new_call_id(), layout.new_call_id()
     await redis.call("HSET", layout.ctl_key(good), "t", "me", "n", 0, "h", "", "s", 0)
     await redis.call("SET", layout.ctl_key(bad), "spoilt", "PX", 60_000)
-    keys = [
-        layout.gateway_key(0, GATEWAY),
-        layout.reply_key(0, GATEWAY),
-        layout.audit_key(0),
-        layout.ctl_key(bad),
-        layout.ctl_key(good),
+    rows = [
+        (layout.ctl_key(call_id), "me", 0, 1, "h", 1, b"reply", b"audit", "p", "r", 1)
+        for call_id in (bad, good)
     ]
-    args: list[Argument] = [100, 60_000, "0"]
-    for _ in range(2):
-        args += ("me", 0, 1, "h", 1, b"reply", b"audit", "p", "r", "1:1")
-    assert await redis.script(scripts.RELEASE, keys, args) == [b"GONE", b"OK"]
-    renew = [layout.dispatch_key(0), layout.ctl_key(bad), layout.ctl_key(good)]
+    said = await scripts.release(
+        redis, 0, GATEWAY, rows, max_reply=100, reply_ttl_ms=60_000, is_strict=False
+    )
+    assert said == [b"GONE", b"OK"]
     entry = await redis.call(
         "XADD", layout.dispatch_key(0), "*", "c", good, "d", int(time.time() * 1000)
     )
     await redis.call("XREADGROUP", "GROUP", "policy", "w", "STREAMS", layout.dispatch_key(0), ">")
-    assert await redis.script(scripts.RENEW, renew, ["w", 60_000, "me", entry, "me", entry]) == [
-        b"GONE",
-        b"OK",
-    ]
+    leases = [(call_id, "me", entry.decode()) for call_id in (bad, good)]
+    assert await scripts.renew(redis, 0, "w", 60_000, leases) == [b"GONE", b"OK"]
 
 
 async def test_a_spoilt_count_takes_no_other_figure_with_it(redis: Connection) -> None:

@@ -15,7 +15,7 @@ import pytest
 from bench.histories import history
 from gateway import demo
 from policy.base import Judgement, JudgeQuestion
-from policy.session.effects import JudgeRequest
+from policy.session.effects import JudgeRequest, SessionEffects
 from protocol.config import Config, Limits
 from protocol.records import (
     ChunksRecord,
@@ -26,9 +26,10 @@ from protocol.records import (
 )
 from protocol.runtime import Runtime
 from streams import heartbeats, layout, metrics, scripts
-from streams.connection import Argument, Connection
+from streams.connection import Connection
 from streams.layout import Entry
 from streams.metrics import Count
+from streams.scripts import Claimed
 from tests.support.checks.figures import Figure
 from tests.support.checks.recorded_entries import recorded
 from tests.support.servers.dispatch import (
@@ -40,9 +41,10 @@ from tests.support.servers.dispatch import (
     with_gateway,
     working,
 )
+from tests.support.servers.scripted import take
 from tests.support.waiting import wait_until
 from workers.policy.call import OwnedCall
-from workers.policy.claims import Claimed, Claims
+from workers.policy.claims import Claims
 from workers.policy.worker import PolicyWorker
 
 HEALTHY = 60
@@ -151,7 +153,7 @@ async def test_w2_a_call_lost_while_two_commands_are_under_way_is_lost_once(
     await redis.call("HSET", layout.ctl_key(call.id), "t", "another")
     call.ask_keepalive()
     worker.calls.releaser.add(call)
-    await worker._renew()
+    await worker._leases.renew()
     await wait_until(lambda: call.id not in worker.calls, what="the call is let go of")
     await worker._redis.call("PING")
     assert len(await events(redis, "fenced")) == 1
@@ -179,7 +181,7 @@ async def test_what_is_heard_while_the_stream_is_read_is_read_too(
         worker._redis, "call", lambda *args: asyncio.ensure_future(answer_late(*args))
     )
     assert await worker.calls.feeder.read(call)
-    assert call.expected == 3
+    assert call.inbox.expected == 3
 
 
 async def test_an_end_that_comes_while_a_claimed_call_waits_for_its_body_is_read_as_it_begins(
@@ -221,8 +223,8 @@ async def test_w9_what_a_call_waits_for_is_looked_after_also_while_upstream_talk
     steps = [data for _, data in demo.script("openai", "chat", BODY).steps]
     for seq, data in enumerate(steps[:-1], 1):
         await append(redis, call, seq, data)
-    await wait_until(lambda: call.open_asks, what="the question")
-    field, seq = next(iter(call.open_asks)), len(steps)
+    await wait_until(lambda: call.waits.open_asks, what="the question")
+    field, seq = next(iter(call.waits.open_asks)), len(steps)
     # a judgement of which nobody was told: the judge died between the two, or the word was lost
     await redis.call(
         "HSET",
@@ -235,7 +237,7 @@ async def test_w9_what_a_call_waits_for_is_looked_after_also_while_upstream_talk
         nonlocal seq
         await append(redis, call, seq, b": still here\n\n")
         seq += 1
-        return field in call.facts
+        return field in call.waits.facts
 
     async with asyncio.timeout(15):
         while not await goes_on():
@@ -287,15 +289,11 @@ async def test_a_fact_is_heard_of_by_a_call_that_waits_for_it(
     ]
     for seq, (_, data) in enumerate(list(demo.script("openai", "chat", BODY).steps)[:-1], 1):
         await append(redis, call, seq, data)
-    await wait_until(lambda: call.open_asks, what="the question")
-    field = next(iter(call.open_asks))
-    fact: list[Argument] = [
-        layout.facts_channel(call.id),
-        field,
-        msgspec.json.encode(Judgement(probability=0.0, model="demo-judge")),
-    ]
-    await redis.script(scripts.FACT, [layout.facts_key(call.id), layout.call_key(call.id)], fact)
-    await wait_until(lambda: field in call.facts, what="the judgement")
+    await wait_until(lambda: call.waits.open_asks, what="the question")
+    field = next(iter(call.waits.open_asks))
+    judgement = msgspec.json.encode(Judgement(probability=0.0, model="demo-judge"))
+    await scripts.set_fact(redis, call.id, field, judgement)
+    await wait_until(lambda: field in call.waits.facts, what="the judgement")
 
 
 def short_lease(
@@ -320,7 +318,7 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
     if refused_before:
         async with short_lease(redis_url, database_url, "first") as first:
             await wait_until(
-                lambda: call_id in first.calls and first.calls[call_id].released == 1,
+                lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
                 what="the refusal",
             )
         assert await redis.call("HMGET", layout.ctl_key(call_id), "n", "p", "r") == [
@@ -332,35 +330,14 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
         [[_, [[entry, _]]]] = await redis.call(
             "XREADGROUP", "GROUP", "policy", "first", "STREAMS", layout.dispatch_key(0), ">"
         )
-        keys = [
-            layout.dispatch_key(0),
-            *(
-                key(call_id)
-                for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)
-            ),
-        ]
-        due = int(time.time() * 1000) + 60_000
-        args: list[Argument] = [
-            "first",
-            "0",
-            600_000,
-            "0",
-            1000,
-            60_000,
-            1,
-            "default@r",
-            "t",
-            entry,
-            due,
-        ]
-        [said] = await redis.script(scripts.CLAIM, keys, args)
-        assert said[0] == b"OK"
+        pins = ("default@r",)
+        await take(redis, call_id, entry.decode(), "t", consumer="first", pins=pins)
     async with short_lease(redis_url, database_url, "second") as second:
         await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].replaying,
+            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
             what="the takeover",
         )
-        await wait_until(lambda: second.calls[call_id].released == 1, what="the refusal")
+        await wait_until(lambda: second.calls[call_id].queue.released == 1, what="the refusal")
         closed = Entry(1, 1, "closed", text="complete", number=1)
         await redis.call(
             "XADD", layout.call_key(call_id), "NOMKSTREAM", "1-0", layout.BLOB, layout.pack(closed)
@@ -391,7 +368,7 @@ async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_no
     call_id = await begin(redis)
     async with short_lease(redis_url, database_url, "first") as first:
         await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].released == 1,
+            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
             what="the request is dispatched",
         )
         call = first.calls[call_id]
@@ -399,7 +376,7 @@ async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_no
             redis, call, 1, next(data for _, data in demo.script("openai", "chat", BODY).steps)
         )
         await wait_until(
-            lambda: call.recorded == 1 and call.sending is None, what="its first chunk"
+            lambda: call.queue.recorded == 1 and call.queue.sending is None, what="its first chunk"
         )
     async with short_lease(redis_url, database_url, "second") as second:
         async with second.calls.feeder._replays.place(call.start.key):
@@ -420,7 +397,7 @@ async def test_a_key_that_replays_a_call_holds_up_no_other_key(
     call_id = await begin(redis)
     async with short_lease(redis_url, database_url, "first") as first:
         await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].released == 1,
+            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
             what="the request is dispatched",
         )
     async with (
@@ -428,7 +405,7 @@ async def test_a_key_that_replays_a_call_holds_up_no_other_key(
         second.calls.feeder._replays.place("another key"),
     ):
         await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].replaying,
+            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
             what="the takeover",
         )
 
@@ -441,7 +418,7 @@ async def test_a_worker_that_stops_goes_on_with_what_nobody_takes(
     call_id = await begin(redis)
     async with short_lease(redis_url, database_url, "first") as first:
         await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].released == 1,
+            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
             what="the request is dispatched",
         )
         full = [(role, shown.replace(first.name, "full")) for role, shown in first._heartbeats]
@@ -450,19 +427,19 @@ async def test_a_worker_that_stops_goes_on_with_what_nobody_takes(
         await wait_until(lambda: call_id not in first.calls, what="it is left to the others")
         await wait_until(lambda: call_id in first.calls, what="nobody took it")
         call = first.calls[call_id]
-        await wait_until(lambda: not call.replaying, what="its replay")
+        await wait_until(lambda: not call.is_replayed, what="its replay")
         for step, (_, data) in enumerate(demo.script("openai", "chat", BODY).steps, 1):
             await append(redis, call, step, data)
             await heartbeats.write(redis, *full)
             await wait_until(
                 lambda: (
                     first.calls.get(call_id) is call
-                    and call.sending is None
-                    and not call.wants_release
+                    and call.queue.sending is None
+                    and not call.queue.is_waiting
                 ),
                 what="a step",
             )
-        assert call.released > 1 and first.calls[call_id] is call
+        assert call.queue.released > 1 and first.calls[call_id] is call
 
 
 async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(
@@ -493,29 +470,33 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(
     judge = {"use": "tool_judge", "model": "demo-judge"}
     async with short_lease(redis_url, database_url, "first", **judge) as first:
         await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].released == 1,
+            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
             what="the request is dispatched",
         )
         for seq, chunk in enumerate(said[:2], 1):
             await append(redis, first.calls[call_id], seq, chunk)
         call = first.calls[call_id]
         await wait_until(
-            lambda: call.expected == 3 and call.sending is None and not call.wants_release,
+            lambda: (
+                call.inbox.expected == 3
+                and call.queue.sending is None
+                and not call.queue.is_waiting
+            ),
             what="the text is released",
         )
-        released, digest = call.released, call.session.drain().digest
+        released, digest = call.queue.released, call.session.drain().digest
         assert released > 1
     async with short_lease(redis_url, database_url, "second", **judge) as second:
         await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].replaying,
+            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
             what="the takeover",
         )
         call = second.calls[call_id]
-        assert (call.released, call.session.checkpoint_digest) == (released, digest)
+        assert (call.queue.released, call.session.checkpoint_digest) == (released, digest)
         for seq, chunk in enumerate(said[2:], 3):
             await append(redis, call, seq, chunk)
-        await wait_until(lambda: call.open_asks, what="the question")
-        [(field, ask)] = call.open_asks.items()
+        await wait_until(lambda: call.waits.open_asks, what="the question")
+        [(field, ask)] = call.waits.open_asks.items()
         envelope = json.loads(ask.question.prompt.split("\n")[1])
         # said before the takeover
         assert envelope["answer"] == [{"text": "so far"}]
@@ -527,7 +508,9 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(
         judgement = msgspec.json.encode(Judgement(probability=0.0, model="demo-judge"))
         await redis.call("HSET", layout.facts_key(call.id), field, judgement)
         await redis.call("PUBLISH", layout.facts_channel(call.id), field)
-        await wait_until(lambda: call.open_waits, what="the verdict that waits for its commit")
+        await wait_until(
+            lambda: call.waits.open_commits, what="the verdict that waits for its commit"
+        )
 
 
 async def test_a_blocked_tool_call_is_counted_once_also_after_a_takeover(
@@ -538,7 +521,7 @@ async def test_a_blocked_tool_call_is_counted_once_also_after_a_takeover(
     rule = {"use": "tool_rules", "deny": [{"tool": "bash", "reason": "no"}]}
     async with short_lease(redis_url, database_url, "first", **rule) as first:
         await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].released == 1,
+            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
             what="the request is dispatched",
         )
         call = first.calls[call_id]
@@ -546,18 +529,23 @@ async def test_a_blocked_tool_call_is_counted_once_also_after_a_takeover(
             await append(redis, call, seq, data)
         await wait_until(
             lambda: (
-                call.decided.counts()[Count.TOOL_CALLS_BLOCKED] == 1 and call.recorded >= len(steps)
+                call.decided.counts()[Count.TOOL_CALLS_BLOCKED] == 1
+                and call.queue.recorded >= len(steps)
             ),
             what="the verdict",
         )
         assert (await metrics.read(redis, 1))[Count.TOOL_CALLS_BLOCKED] == 0, "its call is open"
     async with short_lease(redis_url, database_url, "second", **rule) as second:
         await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].replaying,
+            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
             what="the takeover",
         )
         closed = Entry(
-            len(steps) + 1, 1, "closed", text="complete", number=second.calls[call_id].released
+            len(steps) + 1,
+            1,
+            "closed",
+            text="complete",
+            number=second.calls[call_id].queue.released,
         )
         await redis.call(
             "XADD",
@@ -631,7 +619,7 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
     )
     async with short_lease(redis_url, database_url, "first") as first:
         await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].released == 1,
+            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
             what="the request is dispatched",
         )
         for seq in range(1, entries * chunks, chunks):
@@ -639,21 +627,21 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
             await redis.call("XADD", layout.call_key(call_id), f"{seq}-0", layout.BLOB, entry)
             await redis.call("PUBLISH", layout.chunk_channel(call_id), entry)
         await wait_until(
-            lambda: first.calls[call_id].released > entries * chunks,
+            lambda: first.calls[call_id].queue.released > entries * chunks,
             timeout_s=30,
             what="all is released",
         )
-        released = first.calls[call_id].released
+        released = first.calls[call_id].queue.released
     done = asyncio.Event()
     pause = asyncio.create_task(longest_pause_s(done))
     async with short_lease(redis_url, database_url, "second") as second:
         await wait_until(lambda: call_id in second.calls, what="the takeover")
         began = time.monotonic()
         await wait_until(
-            lambda: not second.calls[call_id].replaying, timeout_s=30, what="the replay"
+            lambda: not second.calls[call_id].is_replayed, timeout_s=30, what="the replay"
         )
         took_s = time.monotonic() - began
-        assert second.calls[call_id].released == released
+        assert second.calls[call_id].queue.released == released
         done.set()
     longest_s = await pause
     figure("replay of 80,000 chunks", took_s, "s")
@@ -668,7 +656,7 @@ async def test_w8_a_call_with_a_record_that_is_none_ends_like_others(
     call = await dispatched(redis, worker)
     call.note("more than msgpack holds", 2**70, "", 1)
     call.note("no text", 1, object(), 1)  # type: ignore[arg-type]
-    call.closed = Entry(1, 1, "closed", text="complete", number=1)
+    call.inbox.closed = Entry(1, 1, "closed", text="complete", number=1)
     worker.calls.finish(call, "complete", 1)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     found = await recorded(redis)
@@ -686,7 +674,8 @@ async def test_w8_a_question_that_cannot_be_put_ends_its_call(
 ) -> None:
     call = await dispatched(redis, worker)
     question = JudgeQuestion("demo-judge", "", "", "n", 0.5, "soon", {})  # type: ignore[arg-type]
-    call.new_asks.append(JudgeRequest(0, 0, question))
+    asks = [JudgeRequest(call.id, 0, 0, question)]
+    call.waits.add(SessionEffects(0, 0, "", [], [], asks, [], "", None), call.session, 0)
     worker.calls.after(call)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
     assert [(r.state, r.reason) for r in await recorded(redis) if isinstance(r, EndRecord)] == [

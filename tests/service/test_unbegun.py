@@ -6,15 +6,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
 from protocol.config import Limits
-from streams import layout, scripts
-from streams.connection import Argument, Connection
+from streams import layout
+from streams.connection import Connection
 from streams.heartbeats import write as show
 from tests.support.checks.figures import Figure
+from tests.support.servers import scripted
 from tests.support.servers.claims import Worker, begin
 from tests.support.waiting import wait_until
 from workers.policy.dead import CHECKS, SILENT_MS, DeadWorkers
@@ -66,39 +66,15 @@ async def handed(redis: Connection, name: str, count: int = 1) -> dict[str, str]
     return dict(zip(ids, (entry.decode() for entry, _ in found), strict=True))
 
 
-async def claim(redis: Connection, name: str, call_id: str, entry: str, token: str) -> Any:
-    keys = [
-        key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)
-    ]
-    due = int(time.time() * 1000) + 60_000
-    args: list[Argument] = [
-        name,
-        "0",
-        600_000,
-        "0",
-        60_000,
-        60_000,
-        1,
-        "default@r",
-        token,
-        entry,
-        due,
-    ]
-    [said] = await redis.script(scripts.CLAIM, [layout.dispatch_key(0), *keys], args)
-    return said[0]
-
-
-async def release(redis: Connection, call_id: str, token: str) -> bytes:
-    keys = [
-        layout.gateway_key(0, "gw-1"),
-        layout.reply_key(0, "gw-1"),
-        layout.audit_key(0),
-        layout.ctl_key(call_id),
-    ]
-    [said] = await redis.script(
-        scripts.RELEASE, keys, [100, 60_000, "0", token, 0, 1, "h", 0, b"", b"", "default", "r", 0]
+async def claim(redis: Connection, name: str, call_id: str, entry: str, token: str) -> bytes:
+    answer = await scripted.claim(
+        redis, call_id, entry, token=token, consumer=name, pins=("default@r",)
     )
-    return bytes(said)
+    return answer.outcome
+
+
+async def release(redis: Connection, call_id: str, token: str) -> str:
+    return await scripted.release(redis, call_id, token, 0, 1, reply=b"", pin=("default", "r"))
 
 
 async def looks(redis: Connection) -> int:
@@ -140,7 +116,7 @@ async def test_w1_what_a_dead_worker_had_not_begun_is_taken_at_once_and_the_rest
     unclaimed, claimed, begun = calls = list(given := await handed(redis, "dead", 3))
     for number, call_id in enumerate(calls[1:]):
         assert await claim(redis, "dead", call_id, given[call_id], f"t{number}") == b"OK"
-    assert await release(redis, begun, "t1") == b"OK"
+    assert await release(redis, begun, "t1") == "OK"
     async with claiming(redis, redis_url) as worker:
         await wait_until(
             lambda: {unclaimed, claimed} <= set(worker.adopted), what="what was not begun"
@@ -150,10 +126,10 @@ async def test_w1_what_a_dead_worker_had_not_begun_is_taken_at_once_and_the_rest
         assert SILENT_MS / 1000 < took_s < 4, took_s
         assert worker.adopted[unclaimed].is_fresh and worker.adopted[claimed].takeovers == 0
         await looked(redis, CHECKS + 1)
-        assert begun not in worker.adopted and await release(redis, begun, "t1") == b"DUP"
+        assert begun not in worker.adopted and await release(redis, begun, "t1") == "DUP"
         # should it only have slept: nothing of what it lost can go out
         assert await claim(redis, "dead", unclaimed, given[unclaimed], "t2") == b"LOST"
-        assert await release(redis, claimed, "t0") == b"FENCED"
+        assert await release(redis, claimed, "t0") == "FENCED"
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def chunks_on_record(entries: list[tuple[bytes, list[bytes]]], call: OwnedCall) 
 
 
 async def test_a_chunk_of_one_key_is_decided_before_what_another_has_waiting(
-    redis: Connection, worker: PolicyWorker
+    redis: Connection, worker: PolicyWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before: after all 20,000."""
     hostile, innocent = await dispatched(redis, worker, "a"), await dispatched(redis, worker, "b")
@@ -77,21 +77,22 @@ async def test_a_chunk_of_one_key_is_decided_before_what_another_has_waiting(
             await asyncio.sleep(0)
 
     writer = asyncio.create_task(write_away())
-    steps, feed = list[int](), innocent.feed_entry
+    steps, feed = list[int](), OwnedCall.feed_entry
 
-    def note(entry: Entry) -> bool:
-        steps.append(hostile.expected)
-        return feed(entry)
+    def note(call: OwnedCall, entry: Entry) -> bool:
+        if call is innocent:
+            steps.append(hostile.inbox.expected)
+        return feed(call, entry)
 
-    innocent.feed_entry = note  # type: ignore[method-assign]
+    monkeypatch.setattr(OwnedCall, "feed_entry", note)
     redis.send_quiet("MULTI")
     deltas(redis, hostile, DELTAS)
     deltas(redis, innocent, 1, stored=False)
     await redis.call("EXEC")
-    await wait_until(lambda: bool(steps) and hostile.expected == DELTAS + 1, timeout_s=60)
+    await wait_until(lambda: bool(steps) and hostile.inbox.expected == DELTAS + 1, timeout_s=60)
     writer.cancel()
     assert steps[0] < DELTAS / 2
-    assert innocent.expected == 2
+    assert innocent.inbox.expected == 2
 
 
 async def test_what_stands_before_a_record_of_another_key_is_bounded(
@@ -103,11 +104,11 @@ async def test_what_stands_before_a_record_of_another_key_is_bounded(
     deltas(redis, hostile, DELTAS)
     await wait_until(lambda: "a" in worker.calls.fair.queues, timeout_s=60)
     deltas(redis, innocent, 1)
-    await wait_until(lambda: innocent.expected == 2 and innocent.sending is None)
+    await wait_until(lambda: innocent.inbox.expected == 2 and innocent.queue.sending is None)
     entries = [entry for _, found in await redis.call(*_TAKE) for entry in found]
     assert chunks_on_record(entries, innocent) == 1
     assert sum(len(field) for _, fields in entries for field in fields) < 3 * MAX_UNRECORDED_BYTES
-    while hostile.expected <= DELTAS:
+    while hostile.inbox.expected <= DELTAS:
         await redis.call(*_TAKE)
         await asyncio.sleep(0.01)
 

@@ -83,12 +83,12 @@ def test_calls_in_text_past_the_bound_cost_nothing_more() -> None:
 
 def test_slots_are_put_into_a_long_queue_without_a_search() -> None:
     slots = Slots(lambda event: None)
-    queue = [Slot(index, BlockKind.TEXT) for index in range(50_000)]
+    queue = [Slot(index, index, BlockKind.TEXT) for index in range(50_000)]
     for slot in queue:
         slots.add(slot)
     began = time.process_time()
     for _ in range(5_000):
-        slots.insert_after(queue[-1], Slot(0, BlockKind.TOOL_USE, key=slots.new_key()))
+        slots.insert_after(queue[-1], Slot(slots.new_key(), 0, BlockKind.TOOL_USE))
     # 0.05 s; a search through the queue takes 5 s
     assert time.process_time() - began < 1.5 * slowness()
     assert len(slots.unfinished()) == 55_000 and slots.cut_after(queue[-2])[0] is queue[-1]

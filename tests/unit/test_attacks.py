@@ -371,9 +371,8 @@ def test_a_cut_gives_the_same_whichever_verdict_comes_first(first: int) -> None:
     run = Run(Ask()).feed(*client(0), *server(1), *text(2, "so"))
     for key in (first, 1 - first):
         run.judge(key, float(key))
-    assert run.kinds == ["tool_use", "text"]
-    assert isinstance(run.end, MessageStop)
-    assert run.end.stop_reason is StopReason.TOOL_USE
+    assert run.kinds == ["tool_use", "text"] and isinstance(run.end, MessageStop)
+    assert run.blocks.is_cut and run.blocks.calls.survivors == 1
 
 
 def test_a_call_that_was_not_complete_when_the_answer_was_cut_has_no_row() -> None:
@@ -437,6 +436,27 @@ def test_a_cut_gives_the_same_however_late_its_verdict_comes() -> None:
         return said
 
     assert len({digest(late) for late in (3, 4, 5, 6, 7)}) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_turn_cut_behind_a_call_of_its_client_says_that_there_is_one(first: int) -> None:
+    request = {
+        "model": "demo",
+        "max_tokens": 9,
+        "stream": True,
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+    session = make_session([Ask()], dialect="anthropic", request=request)
+    begun = {"id": "msg_1", "model": "claude-x", "content": [], "usage": {"input_tokens": 3}}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
+    for index, kind in enumerate(("tool_use", "server_tool_use")):
+        call = {"type": kind, "id": f"toolu_{index}", "name": "web_search", "input": {}}
+        events.append({"type": "content_block_start", "index": index, "content_block": call})
+        events.append({"type": "content_block_stop", "index": index})
+    session.chunks(1, anthropic(*events))
+    for key in (first, 1 - first):
+        session.judgement(key, 0, Judgement(probability=float(key)), 5)
+    assert (session.state, session.stop_reason) == ("ENDED", "tool_use")
 
 
 # --- what is not modelled ---
@@ -521,8 +541,8 @@ def started(
     """What a client gets of the ends of a message, and the notes of what is withheld."""
     session = make_session(list(policies))
     session.drain()
-    for one in (event, stop or MessageStop(StopReason.END_TURN)):
-        session._event(one, 1)
+    assert session._exchange is not None
+    session._events(session._exchange, [event, stop or MessageStop(StopReason.END_TURN)], 1)
     taken = session.drain()
     return taken.outputs, [
         r.detail for r in taken.records if isinstance(r, EventRecord) and r.kind == "withheld"

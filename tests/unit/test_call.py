@@ -12,7 +12,9 @@ from protocol.records import ChunksRecord, ReleaseRecord, decode_records
 from streams import layout
 from streams.layout import Entry
 from tests.support.checks.owned_calls import BODY, START, chunk, fragment
-from workers.policy.call import HELD_BYTES, PROGRESS_BYTES, OwnedCall
+from workers.policy.call import OwnedCall
+from workers.policy.release_queue import HELD_BYTES, PROGRESS_BYTES
+from workers.policy.waits import Waits
 
 
 def make(*, released: int = 0) -> OwnedCall:
@@ -49,7 +51,7 @@ def test_a_gap_is_told_and_a_double_dropped() -> None:
     assert call.feed_entry(Entry(2, 1, "chunks", [chunk("b")])) is False
     assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
     assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
-    assert call.expected == 2
+    assert call.inbox.expected == 2
 
 
 def test_a_step_that_takes_too_long_while_its_error_is_logged_ends_its_call(
@@ -63,12 +65,12 @@ def test_a_step_that_takes_too_long_while_its_error_is_logged_ends_its_call(
     begun, fed, told = make(), make(), make()
     monkeypatch.setattr(Session, "begin", lambda *_: 1 / 0)
     late = make()
-    assert late.broken is False and late.session.state == "FAILED", "refused: it took too long"
+    assert late.is_broken is False and late.session.state == "FAILED", "refused: it took too long"
     monkeypatch.setattr(begun.session, "chunks", lambda *_: 1 / 0)
     begun.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
-    monkeypatch.setattr(told, "_feed_fact", lambda *_: 1 / 0)
+    monkeypatch.setattr(Waits, "feed", lambda *_: 1 / 0)
     told.feed_fact("j:0:0", b"x", 1)
-    assert begun.broken and told.broken and not fed.broken
+    assert begun.is_broken and told.is_broken and not fed.is_broken
     assert fed.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
 
 
@@ -76,7 +78,7 @@ def test_a_bug_breaks_its_call_and_is_not_raised(monkeypatch: pytest.MonkeyPatch
     call = make()
     monkeypatch.setattr(call.session, "chunks", lambda *_: 1 / 0)
     assert call.feed_entry(Entry(1, 1, "chunks", [chunk("a")])) is True
-    assert call.broken
+    assert call.is_broken
     records = call.end_records("policy_failed", -1, 5)
     assert type(records[-1]).__name__ == "EndRecord"
 
@@ -94,20 +96,20 @@ def test_chunks_of_a_broken_step_are_on_record_once(
     call = make()
     # the session took them, and what it wants cannot be had
     monkeypatch.setattr(call.session.out, "drain", lambda: 1 / 0)
-    assert call.feed_entry(entry) and call.broken
+    assert call.feed_entry(entry) and call.is_broken
     chunks = [r for r in call.end_records("policy_failed", -1, 5) if isinstance(r, ChunksRecord)]
     assert [(r.seq, list(r.raw)) for r in chunks] == [(1, list(entry.chunks))]
 
 
 def test_a_bug_in_encoding_gives_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
-    monkeypatch.setattr("workers.policy.call.render", lambda *_: 1 / 0)
+    monkeypatch.setattr("workers.policy.reply_writer.render", lambda *_: 1 / 0)
     assert call.next_release(1) is None
-    assert call.broken and call.sending is None
+    assert call.is_broken and call.queue.sending is None
 
 
 def _wants(call: OwnedCall) -> bool:
-    return call.wants_release
+    return call.queue.is_waiting
 
 
 def holding() -> tuple[OwnedCall, int]:
@@ -122,7 +124,7 @@ def holding() -> tuple[OwnedCall, int]:
 
 def test_fragments_of_a_held_tool_call_are_recorded_together() -> None:
     call, seq = holding()
-    while not call.wants_release:
+    while not call.queue.is_waiting:
         call.feed_entry(Entry(seq, 1, "chunks", [fragment("x" * 1000)]))
         seq += 1
     assert HELD_BYTES // 1200 < seq < HELD_BYTES // 1000 + 3
@@ -134,15 +136,15 @@ def test_fragments_of_a_held_tool_call_are_recorded_together() -> None:
     )
     call.answered()
     call.feed_entry(Entry(seq, 1, "chunks", [fragment("y")]))
-    assert not call.wants_release
+    assert not call.queue.is_waiting
 
 
 def test_held_fragments_are_recorded_by_the_next_sweep_and_with_the_end() -> None:
     call, seq = holding()
-    assert not call.record_held() and not call.wants_release
+    assert not call.queue.record_held() and not call.queue.is_waiting
     call.feed_entry(Entry(seq, 1, "chunks", [fragment("x")]))
-    assert not call.wants_release
-    call.record_held()
+    assert not call.queue.is_waiting
+    call.queue.record_held()
     assert _wants(call)
     assert [
         r.seq for r in call.end_records("client_gone", 0, 5) if isinstance(r, ChunksRecord)
@@ -152,7 +154,7 @@ def test_held_fragments_are_recorded_by_the_next_sweep_and_with_the_end() -> Non
 def test_text_and_the_decision_on_a_call_do_not_wait() -> None:
     call, seq = holding()
     call.feed_entry(Entry(seq, 1, "chunks", [fragment('x"}')]))
-    assert not call.wants_release
+    assert not call.queue.is_waiting
     end = (
         b'data: {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason":'
         b' "tool_calls"}]}\n\n'
@@ -167,7 +169,7 @@ def test_text_and_the_decision_on_a_call_do_not_wait() -> None:
     other.next_release(1)
     other.answered()
     other.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
-    assert other.wants_release
+    assert other.queue.is_waiting
 
 
 def test_a_gateway_hears_how_far_a_held_call_is() -> None:
@@ -175,7 +177,7 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
     told = []
     for number in range(400):
         call.feed_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
-        if call.wants_release:
+        if call.queue.is_waiting:
             release = call.next_release(2)
             assert release is not None
             told += [layout.unpack_reply(release.reply).processed] if release.reply else []
@@ -186,25 +188,25 @@ def test_a_gateway_hears_how_far_a_held_call_is() -> None:
 def test_only_what_a_client_sees_puts_off_the_next_sign_of_life() -> None:
     """Of a long tool call a client sees nothing, however often the gateway hears how far it is."""
     call, seq = holding()
-    begun = call.last_sent = call.last_sent - 100
+    begun = call.writer.last_sent = call.writer.last_sent - 100
     for number in range(200):
         call.feed_entry(Entry(seq + number, 1, "chunks", [fragment("x" * 1000)]))
-        if call.wants_release:
+        if call.queue.is_waiting:
             call.next_release(2)
             call.answered()
-    assert call.last_sent == begun
+    assert call.writer.last_sent == begun
     call.ask_keepalive()
     release = call.next_release(2)
     assert release is not None and layout.unpack_reply(release.reply).data == b": keepalive\n\n"
     other = make()
     other.next_release(1)
     other.answered()
-    begun = other.last_sent = other.last_sent - 100
+    begun = other.writer.last_sent = other.writer.last_sent - 100
     other.feed_entry(Entry(1, 1, "chunks", [chunk("a")]))
     other.next_release(2)
-    assert other.last_sent > begun
+    assert other.writer.last_sent > begun
     # nobody knows what the client saw last of a call that another worker had
-    assert make(released=1).last_sent < 0
+    assert make(released=1).writer.last_sent < 0
 
 
 def test_what_was_under_way_at_the_end_is_recorded_but_not_as_released() -> None:

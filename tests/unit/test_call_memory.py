@@ -89,15 +89,15 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
         call.feed_entry(layout.unpack_entry(blob))
         facts.wait_for(call)
         releaser.add(call)
-        while call.wants_release or call.sending:
+        while call.queue.is_waiting or call.queue.sending:
             await asyncio.sleep(0)
-    assert call.open_waits
-    for block in list(call.open_waits):
+    assert call.waits.open_commits
+    for block in list(call.waits.open_commits):
         call.feed_fact(layout.commit_field(block), b"1", 1)
     releaser.add(call)
-    while call.wants_release or call.sending:
+    while call.queue.is_waiting or call.queue.sending:
         await asyncio.sleep(0)
-    assert not call.broken
+    assert not call.is_broken
     return call.session.state
 
 

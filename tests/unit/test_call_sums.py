@@ -18,13 +18,12 @@ from protocol.records import (
     ReleaseRecord,
     decode_records,
 )
-from streams import layout
+from streams import layout, scripts
 from streams.layout import Entry, Relayed, Start
 from streams.metrics import Count, pack
 from tests.support.checks.record import tool_call_record
 from workers.call_totals import DecisionCounts
 from workers.policy.call import OwnedCall
-from workers.policy.claims import _written
 
 BODY = json.dumps(
     {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
@@ -123,8 +122,11 @@ def test_the_first_end_of_a_call_is_the_one_that_counts() -> None:
     release(call, records)
     call.feed_entry(closing(Relayed(1, SUM), 1))
     call.feed_entry(Entry(2, 1, "closed", text="client_gone"))
-    assert call.closed is not None and (call.closed.text, call.closed.number) == ("complete", 2)
-    end = end_of(call.end_records(call.closed.text, call.closed.number, 5))
+    assert call.inbox.closed is not None and (call.inbox.closed.text, call.inbox.closed.number) == (
+        "complete",
+        2,
+    )
+    end = end_of(call.end_records(call.inbox.closed.text, call.inbox.closed.number, 5))
     assert (end.relayed, end.relayed_sha256) == (2, SUM)
 
 
@@ -180,9 +182,9 @@ def test_a_whole_answer_is_recorded_with_its_verdict(commit: bytes, verdict: str
     call, records = begun(), list[Record]()
     release(call, records)
     call.feed_entry(whole_with_a_call())
-    [block] = call.open_waits
+    [block] = call.waits.open_commits
     release(call, records)
-    assert not [r for r in records if isinstance(r, ChunksRecord)] and not call.record_held()
+    assert not [r for r in records if isinstance(r, ChunksRecord)] and not call.queue.record_held()
     call.feed_fact(layout.commit_field(block), commit, 2)
     release(call, records)
     call.feed_entry(closing(Relayed(2, SUM), 2))
@@ -215,7 +217,7 @@ def test_tool_calls_that_nobody_decided_on_are_counted_as_they_are_recorded() ->
             [chunk({"tool_calls": [tool]}), chunk({}, "tool_calls"), b"data: [DONE]\n\n"],
         )
     )
-    assert call.open_waits
+    assert call.waits.open_commits
     call.feed_entry(closing(Relayed(0, SUM), 4, "client_gone"))
     records += call.end_records("client_gone", 0, 5)
     rows = [
@@ -238,9 +240,11 @@ def test_an_end_that_cannot_be_read_ends_the_call_all_the_same(damaged: bytes) -
     call = begun()
     assert call.feed_entry(closing(damaged, 1))
     assert (
-        call.closed is not None and call.closed.text == "stream_protocol_error" and not call.broken
+        call.inbox.closed is not None
+        and call.inbox.closed.text == "stream_protocol_error"
+        and not call.is_broken
     )
-    end = end_of(call.end_records(call.closed.text, call.closed.number, 5))
+    end = end_of(call.end_records(call.inbox.closed.text, call.inbox.closed.number, 5))
     assert (end.state, end.reason, end.relayed, end.relayed_sha256, end.chunks) == (
         "FAILED",
         "stream_protocol_error",
@@ -255,12 +259,12 @@ def test_what_the_gateway_says_at_the_end_is_no_chunk_though_the_session_breaks_
 ) -> None:
     call = begun()
 
-    def breaks() -> None:
+    def breaks(_: OwnedCall) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(call, "collect", breaks)
+    monkeypatch.setattr(OwnedCall, "_collect", breaks)
     call.feed_entry(closing(Relayed(0, SUM), 1))
-    assert call.broken
+    assert call.is_broken
     records = call.end_records("policy_failed", -1, 5)
     assert not [r for r in records if isinstance(r, ChunksRecord)] and end_of(records).chunks == 0
 
@@ -309,7 +313,7 @@ def test_a_release_whose_answer_is_not_there_makes_their_number_unknown() -> Non
 
 def test_of_a_call_that_was_not_replayed_to_its_end_nothing_is_said() -> None:
     call = make(released=3, recorded=5, written=2)
-    call.replaying = True
+    call.take_over()
     call.begin(BODY)
     end = end_of(call.end_records("x", -1, 5))
     assert (end.chunks, end.releases, end.decisions) == (None, 2, None)
@@ -326,7 +330,7 @@ def test_how_many_releases_there_are_is_believed_at_its_number_only(
     told: bytes, released: int, written: int
 ) -> None:
     """What was said at another release says nothing of this one."""
-    assert _written(told, released) == written
+    assert scripts.count_written(told, released) == written
 
 
 def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:

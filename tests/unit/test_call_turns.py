@@ -68,7 +68,7 @@ def make(facts: dict[str, bytes] | None = None) -> OwnedCall:
         digest="",
         recorded=0,
     )
-    call.facts = facts or {}
+    call.waits.facts.update(facts or {})
     call.begin(BODY)
     return call
 
@@ -82,7 +82,7 @@ def sent(call: OwnedCall) -> Any:
 
 
 def looked_up(call: OwnedCall) -> tuple[object, object]:
-    return call.open_lookup, call.new_lookup
+    return call.waits.lookup, call.waits.new_lookup
 
 
 def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:

@@ -479,7 +479,7 @@ def check(run: Run) -> None:
         for r in native
         if r.verdict in ("allow", "replace") and r.block not in late and r.block in released
     )
-    is_cut = run.session._blocks is not None and run.session._blocks.is_cut
+    is_cut = run.session._exchange is not None and run.session._exchange.blocks.is_cut
     if run.session.state == "ENDED":
         assert shown <= allowed if is_cut else shown == allowed, (shown, allowed)
     going_out = {o.index for o in run.outputs if isinstance(o, BlockStart)}
@@ -523,7 +523,9 @@ def attacked(seed: int) -> None:
     assert runs[0].outputs == runs[1].outputs == runs[2].outputs, (
         "facts that come late lead elsewhere"
     )
-    if any(run.session._blocks.is_cut for run in runs if run.session._blocks is not None):
+    if any(
+        run.session._exchange.blocks.is_cut for run in runs if run.session._exchange is not None
+    ):
         # how much had come when the call was denied is chance
         return
     rows = [

@@ -113,9 +113,9 @@ def test_what_is_kept_and_changed_later_changes_nothing(
 
     policy = Keeps()
     session = session_of(client, upstream, policy)
-    assert session._blocks is not None
-    approved = session._blocks._approved.request
-    [kept] = [p for p in session._chain.policies if isinstance(p, Keeps)]  # type: ignore[union-attr]
+    assert session._exchange is not None
+    approved = session._exchange.blocks._approved.request
+    [kept] = [p for p in session._exchange.chain.policies if isinstance(p, Keeps)]
     kept.kept.tools[0].schema.clear()
     assert approved.tools[0].schema == SCHEMA
 

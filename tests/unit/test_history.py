@@ -141,13 +141,13 @@ def test_a_sent_request_of_a_megabyte_leaves_some_kilobytes() -> None:
 
 @pytest.mark.parametrize("policy", [Looks(), LooksToo()])
 def test_a_policy_that_does_not_say_otherwise_has_all_of_it(policy: Policy) -> None:
-    turns = len(begun([policy])._chain.context.request.turns)  # type: ignore[union-attr]
+    turns = len(begun([policy])._exchange.chain.context.request.turns)  # type: ignore[union-attr]
     assert turns > 300
     assert said(begun([*series({"use": "noop"}), policy])) == f"x ({turns})"
 
 
 def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
-    turns = len(begun([Looks()])._chain.context.request.turns)  # type: ignore[union-attr]
+    turns = len(begun([Looks()])._exchange.chain.context.request.turns)  # type: ignore[union-attr]
     session = begun([Shortens()])
     [sent] = [o for o in session.drain().outputs if isinstance(o, SendUpstream)]
     messages = json.loads(sent.body or b"")["messages"]
@@ -172,7 +172,7 @@ def test_the_judge_of_a_long_call_sees_its_end_and_how_much_there_was() -> None:
     (first, *before), tail = shown["conversation"][:-6], shown["conversation"][-6:]
     assert first == {"role": "user", "parts": [{"text": MESSAGES[1]["content"]}]}
     assert tail[-1]["parts"][-1]["tool_result"][:100] == MESSAGES[-1]["content"][:100]
-    turns = len(begun([Looks()])._chain.context.request.turns)  # type: ignore[union-attr]
+    turns = len(begun([Looks()])._exchange.chain.context.request.turns)  # type: ignore[union-attr]
     assert sum(item.get("turns_left_out", 1) for item in before) == turns - 7
     assert shown["system"] == [{"text": MESSAGES[0]["content"]}]
     assert (shown["tool"]["name"], shown["tool"]["schema"]["required"]) == ("bash", ["command"])

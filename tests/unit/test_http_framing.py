@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.http_limits import BoundedConnection
-from pages.connection import BrowserConnection
+from pages.http.connection import BrowserConnection
 from pages.main import LazyApp
 from protocol.bounds import MAX_HEAD_BYTES
 from tests.support.clients.raw import Answers, served

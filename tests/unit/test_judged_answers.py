@@ -103,7 +103,7 @@ def test_without_a_judge_nothing_is_kept_of_an_answer() -> None:
     session = Session(call, [ToolRules(deny=[{"tool": "x"}])], Config())
     session.begin(json.dumps(REQUEST).encode())
     feed(session, *CUT_IN_TWO)
-    assert session._blocks is not None and session._blocks._answer is None
+    assert session._exchange is not None and session._exchange.blocks._answer is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -303,7 +303,7 @@ def test_the_mark_of_a_question_stands_nowhere_else() -> None:
         assert all(
             (mark in ask.question.prompt) is (mark == ask.question.nonce) for ask in taken.asks
         )
-        assert session._chain is not None and session._chain.context.nonce != mark
+        assert session._exchange is not None and session._exchange.chain.context.nonce != mark
 
 
 # --- what is kept ---

@@ -95,7 +95,7 @@ def make(
         digest="",
         recorded=0,
     )
-    call.facts = facts or {}
+    call.waits.facts.update(facts or {})
     call.begin(asked)
     return call
 
@@ -108,15 +108,15 @@ def reply(call: OwnedCall) -> tuple[Reply, str]:
 
 def test_a_call_waits_for_its_answers_and_then_sends_all_of_its_conversation() -> None:
     call = make(body())
-    assert call.open_lookup == call.new_lookup == WantedAnswers("responses", EARLIER)
+    assert call.waits.lookup == call.waits.new_lookup == WantedAnswers("responses", EARLIER)
     call.ask_keepalive()
-    assert not call.wants_release, "nothing goes out before the record that pins the policy"
+    assert not call.queue.is_waiting, "nothing goes out before the record that pins the policy"
     call.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
-    assert call.facts[layout.ANSWERS_FIELD] == b"-" and repr(call.open_lookup) == repr(
+    assert call.waits.facts[layout.ANSWERS_FIELD] == b"-" and repr(call.waits.lookup) == repr(
         WantedTurns("openai", ("call_1",))
     )
     call.feed_fact(layout.TURNS_FIELD, NONE, 3)
-    assert repr(call.open_lookup) == "None"
+    assert repr(call.waits.lookup) == "None"
     sent = reply(call)[0].dispatch
     assert sent is not None and sent.body is not None
     messages = json.loads(sent.body)["messages"]
@@ -135,7 +135,7 @@ def test_a_second_owner_sends_what_the_first_found() -> None:
     first.feed_fact(layout.ANSWERS_FIELD, pack(KEPT), 2)
     first.feed_fact(layout.ANSWERS_FIELD, pack(StoredAnswers("previous")), 3)
     first.feed_fact(layout.TURNS_FIELD, NONE, 4)
-    assert second.open_lookup is None and reply(first) == reply(second)
+    assert second.waits.lookup is None and reply(first) == reply(second)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_call_that_ends_before_its_answers_came_is_on_record() -> None:
 
 def test_a_name_that_was_hidden_is_refused_and_not_left_out() -> None:
     call = make(body().replace(b"previous_response_id", b"previous\\u005fresponse_id"))
-    assert call.open_lookup is None
+    assert call.waits.lookup is None
     assert json.loads(reply(call)[0].data)["error"]["param"] == "previous_response_id"
 
 
@@ -350,7 +350,7 @@ def test_nobody_lets_a_call_run_that_was_not_decided(
     asked: bytes, kept: StoredAnswers | None
 ) -> None:
     call = make(asked, {layout.ANSWERS_FIELD: pack(kept)} if kept is not None else {})
-    if kept is None and call.open_lookup is not None:
+    if kept is None and call.waits.lookup is not None:
         call.feed_fact(layout.ANSWERS_FIELD, pack(StoredAnswers()), 2)
     said = reply(call)[0]
     error = json.loads(said.data)["error"]
@@ -377,9 +377,9 @@ def test_nobody_lets_a_call_run_that_was_not_decided(
 )
 def test_a_call_that_was_decided_may_run(asked: bytes, kept: StoredAnswers | None) -> None:
     call = make(asked)
-    assert (call.open_lookup is None) is (kept is None)
+    assert (call.waits.lookup is None) is (kept is None)
     if kept is not None:
-        assert isinstance(call.open_lookup, WantedAnswers) and call.open_lookup.questions == (
+        assert isinstance(call.waits.lookup, WantedAnswers) and call.waits.lookup.questions == (
             QUESTION,
         )
         call.feed_fact(layout.ANSWERS_FIELD, pack(kept), 2)

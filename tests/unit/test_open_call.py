@@ -35,13 +35,13 @@ def opened(client: Client | None = None) -> OpenCall:
     call = OpenCall(
         layout.new_call_id(), CLIENTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
     )
-    call.head_sent = True
-    call.write = client.write if client is not None else None
+    call.begin_answer()
+    call.outgoing.write = client.write if client is not None else None
     return call
 
 
 def tell(call: OpenCall, **fields: Any) -> None:
-    call.on_reply(reply_of(call.id, call.expected, call.expected + 1, **fields))
+    call.on_reply(reply_of(call.id, call.order.expected, call.order.expected + 1, **fields))
 
 
 async def waiting(call: OpenCall) -> "asyncio.Task[None]":
@@ -68,7 +68,9 @@ async def test_what_came_together_is_one_write_and_nobody_wakes() -> None:
     call.relay()
     call.relay()
     assert (
-        client.written == [b"ab", b"c"] and not call.has_out and call.relayed == call.expected == 3
+        client.written == [b"ab", b"c"]
+        and not call.outgoing.size
+        and call.outgoing.relayed == call.order.expected == 3
     )
     assert not await is_woken(handler)
     handler.cancel()
@@ -83,11 +85,11 @@ async def test_a_client_that_takes_nothing_now_gets_it_from_its_handler_in_order
     client.takes = False
     tell(call, data=b"b")
     call.relay()
-    assert call.relayed == 1
+    assert call.outgoing.relayed == 1
     tell(call, data=b"c")
     call.relay()
     assert await is_woken(handler)
-    assert (client.written, call.take_out(), call.relayed) == ([b"a"], b"bc", 3)
+    assert (client.written, call.take_out(), call.outgoing.relayed) == ([b"a"], b"bc", 3)
 
 
 @pytest.mark.parametrize("with_client", [True, False])
@@ -107,7 +109,7 @@ async def test_an_end_a_request_and_an_error_are_the_handlers(what: str, with_cl
     call.relay()
     assert await is_woken(handler)
     # nothing passes the handler once it has something to do
-    assert not client.written and (what == "error" or call.has_out)
+    assert not client.written and (what == "error" or call.outgoing.size)
 
 
 async def test_nothing_is_written_before_there_is_something() -> None:
@@ -122,10 +124,10 @@ async def test_nothing_is_written_before_there_is_something() -> None:
 
 async def test_room_is_given_when_the_worker_is_that_far() -> None:
     call = opened()
-    call.append("chunks", [b"x" * 60, b"y" * 60])
-    call.append("eof")
-    call.append("chunks", [b"z" * 60])
-    call.next_entries(1)
+    call.appender.append("chunks", [b"x" * 60, b"y" * 60])
+    call.appender.append("eof")
+    call.appender.append("chunks", [b"z" * 60])
+    call.appender.next_entries(1)
     gone = list[str]()
     call.when_room(100, lambda: gone.append("now"))
     tell(call, processed=0)
@@ -133,10 +135,10 @@ async def test_room_is_given_when_the_worker_is_that_far() -> None:
     tell(call, processed=2)
     tell(call, processed=4)
     assert gone == ["now"]
-    call.append("chunks", [b"x" * 200])
+    call.appender.append("chunks", [b"x" * 200])
     call.when_room(100, lambda: gone.append("forgotten"))
-    call.forget_room()
-    call.next_entries(2)
+    call.flow.forget_room()
+    call.appender.next_entries(2)
     tell(call, processed=99)
     assert gone == ["now"]
 
@@ -157,8 +159,8 @@ def keepalive(call: OpenCall) -> None:
     call.on_reply(
         Reply(
             call.id,
-            call.expected,
-            call.expected,
+            call.order.expected,
+            call.order.expected,
             status=200,
             headers={"content-type": "x"},
             data=b": keepalive\n\n",
@@ -169,34 +171,34 @@ def keepalive(call: OpenCall) -> None:
 
 async def test_a_keepalive_that_came_too_early_is_written_when_the_8_seconds_are_over() -> None:
     call = opened()
-    call.head_sent = False
+    call.order.head_sent = False
     handler = await waiting(call)
     keepalive(call)
     age(call, FIRST_KEEPALIVE_S - 0.1)
     call.show_life(time.monotonic())
     call.relay()
-    assert not await is_woken(handler) and not call.status
+    assert not await is_woken(handler) and not call.order.status
     age(call, FIRST_KEEPALIVE_S + 0.1)
     call.show_life(time.monotonic())
     call.relay()
     assert await is_woken(handler)
-    assert (call.status, call.headers, call.take_out()) == (
+    assert (call.order.status, call.order.headers, call.take_out()) == (
         200,
         {"content-type": "x"},
         b": keepalive\n\n",
     )
     call.show_life(time.monotonic())
-    assert not call.has_out
+    assert not call.outgoing.size
 
 
 async def test_a_true_status_within_8_seconds_is_not_spoilt_by_a_keepalive_before_it() -> None:
     call = opened()
-    call.head_sent = False
+    call.order.head_sent = False
     keepalive(call)
     tell(call, status=429, data=b"{}", end="upstream_status")
     age(call, 16)
     call.show_life(time.monotonic())
-    assert (call.status, call.take_out()) == (429, b"{}")
+    assert (call.order.status, call.take_out()) == (429, b"{}")
 
 
 async def test_keepalives_of_a_begun_answer_are_written_as_they_come_and_progress_never() -> None:
@@ -205,7 +207,9 @@ async def test_keepalives_of_a_begun_answer_are_written_as_they_come_and_progres
     handler = await waiting(call)
     keepalive(call)
     call.relay()
-    call.on_reply(Reply(call.id, call.expected, call.expected, processed=7, keepalive=True))
+    call.on_reply(
+        Reply(call.id, call.order.expected, call.order.expected, processed=7, keepalive=True)
+    )
     call.relay()
     assert client.written == [b": keepalive\n\n"] and not await is_woken(handler)
     handler.cancel()
@@ -216,13 +220,13 @@ def test_what_a_call_was_told_before_its_stream_was_gone_stays() -> None:
     has no place any more."""
     ended, given_up = opened(), opened()
     tell(ended, data=b"last", end="complete")
-    ended.append("closed", number=1, text="complete")
+    ended.appender.append("closed", number=1, text="complete")
     given_up.on_reply(Reply(given_up.id, 0, 0, failed="gateway_lost"))
-    given_up.append("closed", text="gateway_lost")
+    given_up.appender.append("closed", text="gateway_lost")
     for call in (ended, given_up):
-        assert call.next_entries(1)
+        assert call.appender.next_entries(1)
         call.lose()
-        call.append("closed")
-        assert not call.unanswered and not call.has_pending
-    assert ended.error is None and ended.take_out() == b"last"
-    assert given_up.error is not None and given_up.error.error_code == "gateway_lost"
+        call.appender.append("closed")
+        assert not call.appender.unanswered and not call.appender.pending
+    assert ended.order.error is None and ended.take_out() == b"last"
+    assert given_up.order.error is not None and given_up.order.error.error_code == "gateway_lost"

@@ -34,7 +34,7 @@ def test_an_approved_question_goes_out_whole_after_its_decision() -> None:
         ("shorten", "mcp_pending", "allow", "mcpr_1")
     ]
     # nothing of it is the client's to run
-    assert answer.blocks.survivors == 0
+    assert answer.blocks.calls.survivors == 0
 
 
 def test_a_block_keeps_the_question_back_and_the_turn_goes_on() -> None:
@@ -48,7 +48,7 @@ def test_a_block_keeps_the_question_back_and_the_turn_goes_on() -> None:
         and "It was not executed" in answer.text
         and answer.text.endswith("More.")
     )
-    assert not answer.blocks.is_cut and answer.blocks.survivors == 1
+    assert not answer.blocks.is_cut and answer.blocks.calls.survivors == 1
     assert answer.rows("name", "executor", "verdict") == [
         ("shorten", "mcp_pending", "block"),
         ("bash", "client", "allow"),

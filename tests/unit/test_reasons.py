@@ -6,9 +6,9 @@ from pathlib import Path
 
 from protocol.reasons import SENTENCES, worded
 
-_PLACES = {"Block": 0, "_block": 0, "_amend": 1, "Decided": 1, "block_record": 2}
+_PLACES = {"Block": 0, "_block": 0, "_amend": 1, "deny": 0, "block_record": 2}
 """Which argument of a call is a reason."""
-_KEPT = ("BlockRecord", "ToolCallRecord")
+_KEPT = ("BlockRecord", "ToolCallRecord", "replace", "deny")
 
 
 def reasons() -> Iterator[str]:

@@ -38,7 +38,7 @@ from streams.layout import Entry, Start
 from tests.conftest import SEED
 from tests.support.checks.record import call_id, call_record, now_ms, tool_call_record, whole_call
 from tests.support.checks.start_records import BODY, START, chunk
-from workers.policy import call as worker_call
+from workers.policy import release_queue
 from workers.policy.call import OwnedCall
 
 ODD = ["\ud83d", "a\x00\ud800b", "\ufffed83d", "\ufffe", "x" * 5000, "\x00" * 400]
@@ -109,8 +109,8 @@ def test_a_release_that_cannot_be_built_leaves_what_it_held_to_the_end(
 ) -> None:
     call = owned()
     call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
-    monkeypatch.setattr(worker_call, "encode_records", lambda records: 1 / 0)
-    assert call.next_release(2) is None and call.broken
+    monkeypatch.setattr(release_queue, "encode_records", lambda records: 1 / 0)
+    assert call.next_release(2) is None and call.is_broken
     chunks = [r for r in call.end_records("policy_failed", -1, 3) if isinstance(r, ChunksRecord)]
     assert [one for r in chunks for one in r.raw] == [chunk({"content": "a"})]
 

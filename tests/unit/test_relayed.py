@@ -18,7 +18,7 @@ def opened(*, head_sent: bool = True) -> OpenCall:
     call = OpenCall(
         layout.new_call_id(), CLIENTS["openai"], b"{}", activity_s=9, deadline=time.monotonic() + 9
     )
-    call.head_sent = head_sent
+    call.order.head_sent = head_sent
     return call
 
 
@@ -27,15 +27,19 @@ def digest(data: bytes) -> bytes:
 
 
 def tell(call: OpenCall, data: bytes = b"", **fields: Any) -> None:
-    call.on_reply(reply_of(call.id, call.expected, call.expected + 1, data=data, **fields))
+    call.on_reply(
+        reply_of(call.id, call.order.expected, call.order.expected + 1, data=data, **fields)
+    )
 
 
 def closed(call: OpenCall) -> Relayed:
     """What goes with the end of the call."""
     call.close("complete")
-    [entry] = [e for e in call.next_entries(1) if e.kind == "closed"]
+    [entry] = [e for e in call.appender.next_entries(1) if e.kind == "closed"]
     assert (
-        entry.number == call.relayed and call.last is not None and call.last.chunks == entry.chunks
+        entry.number == call.outgoing.relayed
+        and call.last is not None
+        and call.last.chunks == entry.chunks
     )
     return layout.unpack_relayed(entry.chunks[0])
 
@@ -61,9 +65,9 @@ def test_what_is_not_what_the_hash_says_ends_the_call_and_nothing_of_it_goes_out
     tell(call, b"before")
     call.take_out()
     tell(call, **fields)
-    assert call.error is not None and call.error.error_code == "stream_protocol_error"
-    assert not call.has_out and call.dispatch is None and call.take_body() == b"{}"
-    assert (closed(call).releases, call.relayed) == (1, 1)
+    assert call.order.error is not None and call.order.error.error_code == "stream_protocol_error"
+    assert not call.outgoing.size and call.order.next_dispatch is None and call.take_body() == b"{}"
+    assert (closed(call).releases, call.outgoing.relayed) == (1, 1)
 
 
 @pytest.mark.parametrize("replies", [0, 1, 200])
@@ -77,9 +81,9 @@ def test_the_end_has_one_hash_over_those_of_all_replies_with_bytes(
         tell(call)
         if number % together == together - 1:
             call.take_out()
-            call.add_up()
-            assert not call._digests
-    if call.has_out:
+            call.outgoing.add_up()
+            assert not call.outgoing._digests
+    if call.outgoing.size:
         call.take_out()
     expected = digest(b"".join(digest(b"%d" % number) for number in range(replies)))
     assert closed(call) == Relayed(replies, expected)
@@ -105,7 +109,7 @@ def test_a_repeated_reply_is_counted_once() -> None:
 def test_keepalives_are_told_by_their_place_and_are_the_dialects_own_whatever_came() -> None:
     call = opened()
     for place in (0, 0, 1):
-        while call.expected < place:
+        while call.order.expected < place:
             tell(call, b"text")
         call.on_reply(Reply(call.id, place, place, data=b"data: anything\n\n", keepalive=True))
     assert (
@@ -137,8 +141,8 @@ def test_a_frame_without_a_body_is_told_and_is_no_release() -> None:
     call = opened()
     tell(call, b"text")
     tell(call, late=b"frame", late_sha256=digest(b"frame"), end="refused")
-    call.add_up()
-    assert call._releases == 0
+    call.outgoing.add_up()
+    assert call.outgoing._releases == 0
     call.take_out()
     assert closed(call) == Relayed(1, digest(digest(b"text")), [], b"frame", 1)
 

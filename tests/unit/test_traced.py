@@ -13,7 +13,7 @@ import pytest
 
 from gateway.calls import OpenCall
 from gateway.debugging import Switch, Switches
-from gateway.traced import TracedOpenCall
+from gateway.traffic_lines import TrafficLines
 from policy.base import Policy, TextBlock, ToolCall, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.uppercase import Uppercase
@@ -45,7 +45,7 @@ from streams.debug_lines import CallLineWriter, DebugLines
 from streams.layout import Dispatch, Entry, Reply, Start
 from tests.support.checks.replies import reply_of
 from workers.policy.call import OwnedCall
-from workers.policy.traced import CallTracer, TracedCall, _harmless
+from workers.policy.line_observer import CallTracer, LineObserver, _harmless
 
 CALL = "01990000-0000-7000-8000-000000000000"
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
@@ -109,7 +109,8 @@ def owned(policies: Sequence[Policy], lines: CallLineWriter | None = None) -> Ow
     )
     given: tuple[Any, ...] = (START, "t", "1-0", Session(info, policies, Config()))
     options: dict[str, Any] = {"policy_header": "p@r", "released": 0, "digest": "", "recorded": 0}
-    return OwnedCall(*given, **options) if lines is None else TracedCall(lines, *given, **options)
+    observer = LineObserver(lines) if lines is not None else None
+    return OwnedCall(*given, **options, observer=observer)
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -140,11 +141,11 @@ def played(call: OwnedCall) -> list[tuple[bytes, bytes]]:
     said = []
     call.begin(BODY)
     for entry in ENTRIES:
-        while call.wants_release and (release := call.next_release(5)) is not None:
+        while call.queue.is_waiting and (release := call.next_release(5)) is not None:
             said.append((release.reply, release.audit))
             call.answered()
         assert call.feed_entry(entry)
-    while call.wants_release and (release := call.next_release(5)) is not None:
+    while call.queue.is_waiting and (release := call.next_release(5)) is not None:
         said.append((release.reply, release.audit))
         call.answered()
     said.append((b"", layout.pack(call.end_records("complete", 4, 6))))
@@ -201,10 +202,10 @@ def test_only_what_the_mask_names_is_said_and_without_content_only_sizes(
 def test_a_replay_is_marked_and_a_gap_and_a_double_are_told() -> None:
     lines, found = made(TRANSPORT)
     call = owned([], lines)
+    call.take_over()
     call.begin(BODY)
-    call.replaying = True
     call.feed_entry(ENTRIES[0])
-    call.replaying = False
+    call.catch_up()
     call.feed_entry(ENTRIES[0])
     assert call.feed_entry(ENTRIES[2]) is False
     assert [line.detail for line in found] == [
@@ -217,10 +218,9 @@ def test_a_replay_is_marked_and_a_gap_and_a_double_are_told() -> None:
 def test_other_steps_are_told() -> None:
     lines, found = made(ENDPOINT)
     call = owned([], lines)
-    assert isinstance(call, TracedCall)
     call.note("takeover", 1, "worker w", 1)
     call.feed_fact("c:0", b"1", 1)
-    call.refused(b"FENCED")
+    call.is_refused(b"FENCED")
     call.refuse(StreamProtocolError("no", code="no_worker"))
     assert [line.event for line in found] == ["claim", "event", "fact", "lost", "refused"]
 
@@ -252,10 +252,10 @@ def test_a_line_that_cannot_be_made_is_nothing_that_the_call_notices(
 
     lines, found = made(POLICY | ENDPOINT)
 
-    def fails(call: TracedCall, *given: Any) -> None:
+    def fails(observer: LineObserver, *given: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(TracedCall, "_tell_request", _harmless(fails))
+    monkeypatch.setattr(LineObserver, "began", _harmless(fails))
     said = played(owned([Odd()], lines))
     assert said == played(owned([Odd()]))
     assert {(line.type, line.detail) for line in found if line.event == "trace_failed"} == {
@@ -264,27 +264,33 @@ def test_a_line_that_cannot_be_made_is_nothing_that_the_call_notices(
     }
 
 
+def chain_of(call: OwnedCall) -> type[Chain]:
+    """The class of a call's series."""
+    assert call.session._exchange is not None
+    return type(call.session._exchange.chain)
+
+
 def test_without_a_mask_the_classes_are_those_of_always() -> None:
     call = owned(series())
     call.begin(BODY)
-    assert type(call) is OwnedCall and type(call.session._chain) is Chain
+    assert type(call) is OwnedCall and chain_of(call) is Chain
     traced = owned(series(), made(POLICY)[0])
     traced.begin(BODY)
-    assert type(traced.session._chain) is TracedChain
+    assert chain_of(traced) is TracedChain
 
 
-async def opened(mask: int) -> tuple[TracedOpenCall, list[DebugLine]]:
+async def opened(mask: int) -> tuple[OpenCall, list[DebugLine]]:
     lines, found = made(mask)
     await asyncio.sleep(0)
     return (
-        TracedOpenCall(
-            lines,
+        OpenCall(
             CALL,
             CLIENTS["openai"],
             b"{}",
             activity_s=9,
             deadline=time.monotonic() + 9,
             key="dev",
+            observer=TrafficLines(lines),
         ),
         found,
     )
@@ -293,13 +299,13 @@ async def opened(mask: int) -> tuple[TracedOpenCall, list[DebugLine]]:
 async def test_a_gateway_tells_what_comes_and_goes() -> None:
     call, found = await opened(TRANSPORT | CALLBACK)
     call.on_reply(Reply(CALL, 0, 1, dispatch=Dispatch("demo", "openai", "chat")))
-    call.append("chunks", [b"abc", b"d"])
-    call.append("eof")
-    call.next_entries(1)
+    call.appender.append("chunks", [b"abc", b"d"])
+    call.appender.append("eof")
+    call.appender.next_entries(1)
     call.on_reply(reply_of(CALL, 1, 3, status=200, data=b"12345", processed=2))
     call.on_reply(Reply(CALL, 1, 3, data=b"12345"))
-    call.head_sent = True
-    assert call.take_out() == b"12345" and call.head_sent
+    call.begin_answer()
+    assert call.take_out() == b"12345" and call.order.head_sent
     call.when_room(0, lambda: None)
     call.on_reply(Reply(CALL, 9, 10))
     call.close("stream_protocol_error")
@@ -338,13 +344,14 @@ async def test_a_traced_call_of_a_gateway_does_what_others_do() -> None:
     )
     for call in traced, plain:
         call.on_reply(Reply(CALL, 0, 1, dispatch=Dispatch("demo", "openai", "chat")))
-        call.append("chunks", [b"abc"])
+        call.appender.append("chunks", [b"abc"])
         call.on_reply(reply_of(CALL, 1, 2, status=200, data=b"12", processed=1))
-        call.head_sent = True
+        call.begin_answer()
         call.take_out()
         call.close("complete")
     assert (
-        traced.next_entries(1) == plain.next_entries(1) and traced.handed_on() == plain.handed_on()
+        traced.appender.next_entries(1) == plain.appender.next_entries(1)
+        and traced.outgoing.report() == plain.outgoing.report()
     )
 
 

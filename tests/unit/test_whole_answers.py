@@ -47,7 +47,9 @@ SEARCH = {
 USE = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
 
 
-def make(*, recorded: int = 0, released: int = 0) -> OwnedCall:
+def make(
+    *, recorded: int = 0, released: int = 0, facts: dict[str, bytes] | None = None
+) -> OwnedCall:
     tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
     body = json.dumps(
         {"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}
@@ -96,6 +98,9 @@ def make(*, recorded: int = 0, released: int = 0) -> OwnedCall:
         recorded=recorded,
         written=0,
     )
+    if facts is not None:
+        call.waits.facts.update(facts)
+        call.take_over()
     call.begin(body)
     return call
 
@@ -138,7 +143,7 @@ def test_a_paused_answer_keeps_its_verdict_though_the_turn_goes_on() -> None:
     call = make()
     records = release(call)
     call.feed_entry(PAUSED)
-    [block] = call.open_waits
+    [block] = call.waits.open_commits
     call.feed_fact(layout.commit_field(block), b"1", 2)
     records += release(call)
     call.feed_entry(REST)
@@ -152,12 +157,10 @@ def test_who_takes_a_call_over_records_what_is_missing_and_nothing_twice(
     recorded: int, is_closed: bool
 ) -> None:
     """The commit is known before the stream is read."""
-    call = make(recorded=recorded)
-    call.facts = {layout.commit_field(1): b"1"}
-    call.replaying = True
+    call = make(recorded=recorded, facts={layout.commit_field(1): b"1"})
     call.feed_entry(PAUSED)
     call.feed_entry(REST)
-    call.replaying = False
+    call.catch_up()
     records = release(call) + end(call, 3 if is_closed else None)
     assert chunks(records) == [(1, ["replace"]), (2, ["allow"])][recorded:]
 
@@ -174,9 +177,9 @@ def test_a_session_that_breaks_while_an_answer_waits_leaves_it_on_record(
 
     monkeypatch.setattr(call.session, "committed", breaks)
     monkeypatch.setattr(Session, "whole_verdict", property(breaks))
-    [block] = call.open_waits
+    [block] = call.waits.open_commits
     call.feed_fact(layout.commit_field(block), b"1", 2)
-    assert call.broken
+    assert call.is_broken
     assert chunks(records + end(call, 2)) == [(1, ["withheld"])]
 
 
@@ -191,6 +194,6 @@ def test_a_session_that_breaks_as_an_answer_begins_to_wait_has_it_on_record_once
 
     monkeypatch.setattr(call.session.out, "drain", breaks)
     call.feed_entry(body(1, "tool_use", USE))
-    assert call.broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [
+    assert call.is_broken and chunks(records + call.end_records("policy_failed", -1, 5)) == [
         (1, ["withheld"])
     ]

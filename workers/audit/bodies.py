@@ -129,8 +129,7 @@ class Bodies:
         StreamConnectionLost, RedisError."""
         for start in range(0, len(call_ids), FREED):
             calls = call_ids[start : start + FREED]
-            keys = [layout.memory_key(shard), *map(layout.body_key, calls)]
-            await self._redis.script(memory_scripts.FREE, keys, [*calls])
+            await memory_scripts.free(self._redis, shard, calls)
         for call_id in call_ids:
             self._stored.pop(call_id, None)
             self._expected.pop(call_id, None)
@@ -138,7 +137,4 @@ class Bodies:
     async def sweep(self, shard: int, cursor: bytes) -> bytes:
         """Give back some of the charges whose bodies are gone; returns where to go on. Raises
         StreamConnectionLost, RedisError."""
-        next_cursor = await self._redis.script(
-            memory_scripts.SWEEP, [layout.memory_key(shard)], [cursor, layout.body_prefix(shard)]
-        )
-        return bytes(next_cursor)
+        return await memory_scripts.sweep(self._redis, shard, cursor)

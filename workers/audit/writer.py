@@ -40,7 +40,7 @@ from protocol.records import (
 from protocol.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import Connection, RedisError
 from streams.identity import Identity
 from workers import process
 from workers.audit.bodies import LARGE, Bodies
@@ -320,9 +320,7 @@ class AuditWriter:
             for shard in range(self.shards):
                 with contextlib.suppress(StreamConnectionLost, RedisError):
                     swept[shard] = await self._bodies.sweep(shard, swept[shard])
-                    missing = await self._redis.script(
-                        scripts.MISSING, [layout.audit_key(shard), layout.trimmed_key(shard)], []
-                    )
+                    missing = await scripts.missing(self._redis, shard)
                     if missing != known.get(shard, 0):
                         log.error(
                             "somebody else removed audit entries from Redis",
@@ -424,11 +422,16 @@ class AuditWriter:
         another writer left behind, first."""
         key, reader = layout.audit_key(shard), self._blocking[shard]
         if reclaims and (
-            left := await reader.script(
-                scripts.READ, [key], [self.name, BATCH_BLOBS, READ_BYTES, str(RECLAIM_MS)]
+            left := await scripts.read_records(
+                reader,
+                shard,
+                self.name,
+                max_blobs=BATCH_BLOBS,
+                max_bytes=READ_BYTES,
+                idle_ms=RECLAIM_MS,
             )
         ):
-            return list(left)
+            return left
         block_ms = 1 if self._stopping.is_set() else min(500, reader.block_ms)
         read = (
             "GROUP",
@@ -446,8 +449,9 @@ class AuditWriter:
         entries = list(reply[0][1]) if reply else []
         if len(entries) == FEW:
             room = max(1, READ_BYTES - sum(sum(map(len, fields)) for _, fields in entries))
-            entries += await reader.script(
-                scripts.READ, [key], [self.name, max(1, BATCH_BLOBS - _count(entries)), room, ""]
+            more = max(1, BATCH_BLOBS - _count(entries))
+            entries += await scripts.read_records(
+                reader, shard, self.name, max_blobs=more, max_bytes=room
             )
         return entries
 
@@ -456,10 +460,9 @@ class AuditWriter:
         self._again.add(shard)
         self._rests[shard].clear()
 
-    def _trim(self, redis: Connection, shard: int, done: list[bytes]) -> "asyncio.Future[Any]":
+    def _trim(self, redis: Connection, shard: int, done: list[bytes]) -> asyncio.Future[int]:
         """Acknowledge entries, and trim below the smallest that is not acknowledged."""
-        keys = [layout.audit_key(shard), layout.committed_key(shard), layout.trimmed_key(shard)]
-        return redis.script(scripts.TRIM, keys, ["1" if self._strict else "0", *done])
+        return scripts.trim(redis, shard, done, is_published=self._strict)
 
     async def _store(
         self, shard: int, entries: list[Any], *, at_once: bool
@@ -603,19 +606,8 @@ class AuditWriter:
                 await asyncio.sleep(RETRY_S)
 
     async def _announce(self, committed: list[ToolCallRecord]) -> None:
-        def announce(record: ToolCallRecord) -> "asyncio.Future[Any]":
-            args: list[Argument] = [
-                layout.facts_channel(record.call_id),
-                layout.commit_field(record.block),
-                "1",
-            ]
-            return self._redis.script(
-                scripts.FACT,
-                [layout.facts_key(record.call_id), layout.call_key(record.call_id)],
-                args,
-            )
-
-        await asyncio.gather(*map(announce, committed))
+        facts = ((record.call_id, layout.commit_field(record.block)) for record in committed)
+        await asyncio.gather(*(scripts.set_fact(self._redis, *fact, b"1") for fact in facts))
 
 
 def _take_records(entries: list[Any]) -> tuple[list[Record], list[tuple[bytes, bytes]]]:

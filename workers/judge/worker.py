@@ -25,26 +25,24 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
 from arq.worker import Worker, func
 
-from policy.base import Judgement
-from policy.judging import JudgementInvalid, parse_reply
 from policy.preset import expanded
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.config import DEMO_JUDGE
-from protocol.errors import JudgeUnavailable, StreamConnectionLost
+from protocol.errors import StreamConnectionLost
 from protocol.runtime import Runtime
 from streams import heartbeats, judge_scripts, layout, lifecycle
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import Connection, RedisError
 from workers import process
 from workers.judge import demo as demo_judge
-from workers.judge.model import JudgeModels, Trial
+from workers.judge.answering import Answered, Judge
 from workers.judge_queue import (
     FUNCTION,
     LOST,
     Job,
-    JudgeJob,
     beat_key_of,
     deserialize,
     is_ours,
+    job_id_of,
     open_pool,
     serialize,
     take_away,
@@ -66,15 +64,6 @@ UNREAD, UNHEARD, UNSEEN = (
 )
 _encode = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
-_decode_ask = msgspec.json.Decoder(JudgeJob).decode
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A question that has its answer, which is still to be stored."""
-
-    ask: JudgeJob
-    judgement: Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,57 +78,14 @@ class Taken:
     token: str
 
 
-class Judge:
-    """What a judge does with one question."""
-
-    def __init__(self, settings: Runtime) -> None:
-        self.models = JudgeModels(settings.config)
-
-    async def work(self, ctx: dict[str, Any], text: str) -> Answered:
-        """Answer one job. Raises ValueError, RecursionError where it is not the question that its
-        id names; else only when cancelled."""
-        ask = _decode_ask(text)
-        if ctx["job_id"] != layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt):
-            raise ValueError("the job is of another question than its id")
-        return Answered(ask, await self.judge(ask, ctx["left_s"]))
-
-    async def judge(self, ask: JudgeJob, left_s: float) -> Judgement:
-        """Ask for at most `left_s`, and return the judgement; everything unexpected becomes one
-        with `error`."""
-        question, trial, started, error = ask.question, Trial(), time.monotonic(), ""
-        probability: float | None = None
-        explanation = ""
-        try:
-            if left_s <= 0:
-                raise TimeoutError
-            async with asyncio.timeout(left_s):
-                if question.model == DEMO_JUDGE:
-                    trial.attempts, trial.reply = 1, demo_judge.answer(question)
-                else:
-                    await self.models.ask(question, trial)
-            probability, explanation = parse_reply(trial.reply, question.nonce)
-        except TimeoutError:
-            error = "deadline"
-        except JudgementInvalid as problem:
-            explanation, error = problem.message, "invalid"
-        except JudgeUnavailable as problem:
-            explanation, error = problem.message, "unavailable"
-        except Exception as problem:  # noqa: BLE001 - a judge that fails is an answer too: it blocks
-            log.error(
-                "judge failed", extra={"call_id": ask.call_id, "error": type(problem).__name__}
-            )
-            explanation, error = type(problem).__name__, "fault"
-        return Judgement(
-            probability=probability,
-            explanation=explanation,
-            model=question.model,
-            prompt=question.prompt,
-            reply=trial.reply,
-            latency_ms=int((time.monotonic() - started) * 1000),
-            attempts=ask.attempt + trial.attempts,
-            error=error,
-            facts=trial.facts,
-        )
+def _judged(answered: Answered) -> judge_scripts.JudgeAnswer:
+    ask = answered.ask
+    return judge_scripts.JudgeAnswer(
+        call_id=ask.call_id,
+        job_id=job_id_of(ask),
+        field=layout.judgement_field(ask.block, ask.step),
+        judgement=_encode(answered.judgement),
+    )
 
 
 class JudgeWorker(Worker):
@@ -240,57 +186,42 @@ class JudgeWorker(Worker):
         """Store an answer and take the next job. Repeated until it is known to have been done; an
         answer, for `_STORE_S` at most."""
         token, until, is_first = secrets.token_hex(8), time.monotonic() + _STORE_S, True
-        last, keys = (
-            list[Argument](),
-            [
-                layout.JUDGE_QUEUE,
-                layout.JUDGE_WAKE_UPS,
-                layout.JUDGE_TURNS,
-                layout.JUDGE_SHARES,
-            ],
-        )
-        if answered is not None:
-            ask = answered.ask
-            job_id = layout.judge_job_id(ask.call_id, ask.block, ask.step, ask.attempt)
-            field = layout.judgement_field(ask.block, ask.step)
-            last = [job_id, layout.facts_channel(ask.call_id), field, _encode(answered.judgement)]
-            keys += [layout.facts_key(ask.call_id), layout.call_key(ask.call_id)]
-        while self.allow_pick_jobs or last:
-            take = "0" if not self.allow_pick_jobs else "1" if is_first else "again"
-            args = [
-                token,
-                take,
-                "1" if was_rung else "0",
-                int(self.in_progress_timeout_s * 1000),
-                BEAT_TTL_MS,
-                self.max_tries,
-                _RETRY_TTL_S,
-                2 * MAX_JUDGE_QUEUE,
-                *last,
-            ]
+        judged = _judged(answered) if answered is not None else None
+        while self.allow_pick_jobs or judged is not None:
             try:
-                stored, *taken = await self._redis.script(judge_scripts.JUDGE_TURN, keys, args)
+                turn = await judge_scripts.take_turn(
+                    self._redis,
+                    token,
+                    take="no" if not self.allow_pick_jobs else "first" if is_first else "again",
+                    was_woken=was_rung,
+                    mark_ms=int(self.in_progress_timeout_s * 1000),
+                    beat_ms=BEAT_TTL_MS,
+                    max_tries=self.max_tries,
+                    retry_s=_RETRY_TTL_S,
+                    max_depth=2 * MAX_JUDGE_QUEUE,
+                    answered=judged,
+                )
             except (StreamConnectionLost, RedisError) as error:
                 self._lost(UNREAD, error)
                 is_first = False
-                if last and time.monotonic() > until:
+                if judged is not None and time.monotonic() > until:
                     log.error("a judgement could not be stored", extra={"action": "forget"})
-                    last, answered = [], None
+                    judged = answered = None
                 await asyncio.sleep(RETRY_S)
                 continue
             self._found(UNREAD)
             if answered is not None:
                 # a second time it may be our own that is there
-                self._note(answered, is_late=is_first and not stored)
-            if not taken:
+                self._note(answered, is_late=is_first and not turn.is_stored)
+            if not turn.job_id:
                 return None
-            if len(taken) > 1 and is_ours(taken[0]):
-                job_id, text, tries, left_ms = taken
+            if turn.text is not None and is_ours(turn.job_id):
                 # unknown, or text that lives for ever: who asked counts too
-                left_s = left_ms / 1000 if left_ms >= 0 else _JOB_TIMEOUT_S
-                return Taken(job_id.decode(), text, tries, min(left_s, _JOB_TIMEOUT_S), token)
-            await self._turn_away(taken[0])
-            last, answered = [], None
+                left_s = turn.left_ms / 1000 if turn.left_ms >= 0 else _JOB_TIMEOUT_S
+                left_s = min(left_s, _JOB_TIMEOUT_S)
+                return Taken(turn.job_id.decode(), turn.text, turn.tries, left_s, token)
+            await self._turn_away(turn.job_id)
+            judged = answered = None
         return None
 
     def _lost(self, what: str, error: Exception) -> None:

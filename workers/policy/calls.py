@@ -56,7 +56,7 @@ class Calls(dict[str, OwnedCall]):
 
     def is_over(self, call: OwnedCall) -> bool:
         """Does the call take nothing more, as it ends or is another worker's?"""
-        return call.finishing or not self.owns(call)
+        return call.is_ending or not self.owns(call)
 
     def drop(self, call: OwnedCall) -> None:
         """Let go of a call."""

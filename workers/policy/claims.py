@@ -11,7 +11,7 @@ it began with. A worker without that revision leaves the call to others, and clo
 nobody took it in time.
 
 A call may crash the workers that take it, and each crash affects other calls. So a worker marks the
-call before a step that may crash it (INSIDE). A call whose owner died in such a step is replayed
+call before a step that may crash it (`scripts.mark_inside`). A call whose owner died in such a step is replayed
 after all others, alone. After a second owner in a row died in it, no worker tries again.
 """
 
@@ -21,15 +21,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from protocol.config import Limits
 from protocol.errors import StreamConnectionLost, StreamProtocolError
 from streams import layout, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import Connection, RedisError
 from streams.outcomes import Outcome
+from streams.scripts import ClaimAnswer, Claimed, Delivery
 from workers.policy.calls import Calls
 from workers.policy.dead import CHECK_S, SILENT_MS, DeadWorkers
 
@@ -39,58 +38,6 @@ SLICE_S = 0.002
 """How long calls that were claimed together begin, each 0.3 ms, before other calls' chunks and what
 these release have their turn."""
 MOST_WARNED = 64
-MAX_TAKEOVERS = 4
-"""A call taken over so often without an output in between ends, whatever its owners died of."""
-
-
-class Delivery(NamedTuple):
-    """An entry of the dispatch stream: its id, its call, and until when that may be claimed (Unix
-    ms)."""
-
-    entry: str
-    call_id: str
-    due: int
-
-
-class Claimed(msgspec.Struct):
-    """A call as the claim script gave it: where its numbers stand, what it is pinned to, and the
-    beginning of its stream."""
-
-    call_id: str
-    token: str
-    entry: str
-    released: int
-    digest: str
-    recorded: int
-    written: int
-    """How many releases with bytes there are; below 0: its last owner was of a version that does
-    not count them."""
-    policy: str
-    revision: str
-    takeovers: int
-    """How often before this takeover it was taken over without an output since; -1: nobody had it
-    before."""
-    died_in_it: bool
-    """Did its last owner mark that it was in a step of it, and nothing after that?"""
-    entries: list[Any]
-    body: bytes | None
-    facts: list[bytes]
-    expired: bool
-    """Too late: its client was refused already."""
-    is_large: bool = False
-    """The body is still to be fetched."""
-    is_spoilt: bool = False
-    """What Redis holds of it cannot be read: all that can be done is to end it."""
-
-    @property
-    def is_fresh(self) -> bool:
-        """Did nobody have it before?"""
-        return self.takeovers < 0
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Does it kill whoever takes it?"""
-        return self.takeovers >= (1 if self.died_in_it else MAX_TAKEOVERS)
 
 
 class Claims:
@@ -386,36 +333,29 @@ class Claims:
         if takeover:
             await subscribed
         answers = await self._run_script(shard, entries, tokens, takeover=takeover, late=False)
-        late = [d for d in entries if answers[d.call_id][0] == Outcome.EXPIRED]
+        late = [d for d in entries if answers[d.call_id].outcome == Outcome.EXPIRED]
         if late:
             answers |= await self._run_script(shard, late, tokens, takeover=takeover, late=True)
         await subscribed
-        expired = {d.call_id for d in late}
         claimed = []
-        for entry, call_id, _ in entries:
-            outcome, *values = answers[call_id]
-            match outcome:
-                case Outcome.OK:
-                    claimed.append(
-                        _read(call_id, tokens[call_id], entry, values, expired=call_id in expired)
-                    )
-                    continue
-                case Outcome.ERROR if values[0].startswith(b"WRONGTYPE"):
-                    claimed.append(
-                        _read(call_id, tokens[call_id], entry, [], expired=call_id in expired)
-                    )
-                    continue
+        for delivery in entries:
+            call_id = delivery.call_id
+            answer = answers[call_id]
+            if answer.claimed is not None:
+                claimed.append(answer.claimed)
+                continue
+            match answer.outcome:
                 case Outcome.ERROR:
-                    self._failed(shard, RedisError(values[0].decode(errors="replace")))
+                    self._failed(shard, RedisError(answer.detail))
                 case Outcome.SET:
-                    self._warn_of(values[0].decode(errors="replace"))
+                    self._warn_of(answer.detail)
                 case Outcome.OTHER:
                     log.info(
                         "a call of another policy revision is left to others",
                         extra={"call_id": call_id},
                     )
                 case Outcome.CLOSED:
-                    self._forget(shard, entry)
+                    self._forget(shard, delivery.entry)
             self._calls.unsubscribe(call_id)
         return claimed
 
@@ -442,93 +382,18 @@ class Claims:
         *,
         takeover: bool,
         late: bool,
-    ) -> dict[str, list[Any]]:
-        keys = [layout.dispatch_key(shard)]
+    ) -> dict[str, ClaimAnswer]:
         limits = self._limits
-        pins = [*self._pins(), *(f"!{key}" for key in self._calls.served())]
-        args: list[Argument] = [
-            self._name,
-            "1" if takeover else "0",
-            int(limits.call_ttl_s * 1000),
-            "1" if late else "0",
-            int(limits.lease_s * 1000),
-            int(limits.claim_s * 1000),
-            len(pins),
-            *pins,
-        ]
-        for entry, call_id, due in entries:
-            keys += (
-                layout.ctl_key(call_id),
-                layout.call_key(call_id),
-                layout.body_key(call_id),
-                layout.facts_key(call_id),
-            )
-            args += (tokens[call_id], entry, due)
-        answers = await self._redis.script(scripts.CLAIM, keys, args)
-        return {d.call_id: answer for d, answer in zip(entries, answers, strict=True)}
-
-
-def _written(value: bytes, released: int) -> int:
-    """Read how many releases there are, `NUMBER:COUNT`: written at another number, it is of an
-    owner that is not the last."""
-    number, _, count = value.partition(b":")
-    if not released:
-        return 0
-    return int(count) if number == b"%d" % released and count.isdigit() else -1
-
-
-def _read(call_id: str, token: str, entry: str, values: list[Any], *, expired: bool) -> Claimed:
-    """Parse what the claim script returned for a call; unreadable or missing values leave only its
-    id."""
-    try:
-        (
-            released,
-            digest,
-            recorded,
-            policy,
-            revision,
-            takeovers,
-            stored_entries,
-            body,
-            facts,
-            inside,
-            written,
-        ) = values
-        return Claimed(
-            call_id,
-            token,
-            entry,
-            int(released),
-            digest.decode(),
-            int(recorded),
-            _written(written, int(released)),
-            policy.decode(),
-            revision.decode(),
-            int(takeovers),
-            inside == b"1",
-            stored_entries,
-            None if isinstance(body, int) else body,
-            facts,
-            expired,
-            isinstance(body, int),
-        )
-    except ValueError:
-        entries = values[6] if values else []
-        return Claimed(
-            call_id,
-            token,
-            entry,
-            0,
-            "",
-            0,
-            -1,
-            "",
-            "",
-            0,
-            False,
+        return await scripts.claim(
+            self._redis,
+            shard,
             entries,
-            None,
-            [],
-            expired,
-            is_spoilt=True,
+            tokens,
+            consumer=self._name,
+            pins=[*self._pins(), *(f"!{key}" for key in self._calls.served())],
+            is_takeover=takeover,
+            is_late=late,
+            call_ttl_ms=int(limits.call_ttl_s * 1000),
+            lease_ms=int(limits.lease_s * 1000),
+            patience_ms=int(limits.claim_s * 1000),
         )

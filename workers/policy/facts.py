@@ -21,7 +21,7 @@ from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from protocol.records import STREAM_LOST
 from protocol.stored_answers import WantedAnswers
 from streams import layout, memory_scripts, scripts
-from streams.connection import Argument, Connection, RedisError, pack_large
+from streams.connection import Connection, RedisError, pack_large
 from streams.connection import pack as command
 from streams.outcomes import Outcome
 from workers.judge_queue import JudgeQueue
@@ -61,8 +61,7 @@ class FactWatcher:
 
     def wait_for(self, call: OwnedCall) -> None:
         """Begin to wait for everything the call newly waits for."""
-        asks, call.new_asks = call.new_asks, []
-        waits, call.new_waits = call.new_waits, []
+        asks, commits, has_lookup = call.waits.take_new()
         # deadlines hold no call: one that has ended has megabytes of arguments, and theirs are half
         # a minute away
         loop, of_call = asyncio.get_running_loop(), ref(call)
@@ -73,22 +72,18 @@ class FactWatcher:
                 of_call,
                 layout.judgement_field(ask.block, ask.step),
             )
-            self._calls.spawn(self._ask(call, ask, 0), "ask")
-        for block in waits:
+            self._calls.spawn(self._ask(call, ask), "ask")
+        for block in commits:
             loop.call_later(self._limits.commit_s, self._commit_late, of_call, block)
-        if call.new_lookup:
-            call.new_lookup = None
+        if has_lookup:
             self._calls.spawn(self._look_up(call), "lookup")
 
     def _deadline_s(self, ask: JudgeRequest) -> float:
         return self._limits.judge_s if ask.question.deadline_s is None else ask.question.deadline_s
 
-    async def _ask(self, call: OwnedCall, ask: JudgeRequest, attempt: int) -> None:
+    async def _ask(self, call: OwnedCall, ask: JudgeRequest) -> None:
         try:
-            within_s = self._deadline_s(ask)
-            await self._judges.ask(
-                call.id, ask.block, ask.step, attempt, ask.question, within_s, key=call.start.key
-            )
+            await self._judges.ask(ask, self._deadline_s(ask), key=call.start.key)
         except JudgeUnavailable as error:
             judgement = Judgement(
                 model=ask.question.model, error="unavailable", explanation=error.message
@@ -102,24 +97,24 @@ class FactWatcher:
         if (
             call is not None
             and self._calls.owns(call)
-            and (ask := call.open_asks.get(field)) is not None
+            and (ask := call.waits.open_asks.get(field)) is not None
         ):
             judgement = Judgement(model=ask.question.model, error="deadline")
             self._calls.spawn(self._set(call, field, _pack_judgement(judgement)), "judge late")
 
     def _commit_late(self, of_call: "ref[OwnedCall]", block: int) -> None:
         call = of_call()
-        if call is not None and self._calls.owns(call) and block in call.open_waits:
+        if call is not None and self._calls.owns(call) and block in call.waits.open_commits:
             self._calls.spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
 
     async def _look_up(self, call: OwnedCall) -> None:
         """Look up the turns that a call wants; what comes of it is a fact, so that nobody looks a
         second time."""
-        if call.is_looking or call.open_lookup is None:
+        wanted = call.waits.begin_lookup()
+        if wanted is None:
             return
-        call.is_looking = True
         try:
-            wanted, key_id = call.open_lookup, call.start.key_id
+            key_id = call.start.key_id
             charge = partial(self._is_charged, call)
             if isinstance(wanted, WantedAnswers):
                 value = await self._turns.find_answers(key_id, wanted, charge)
@@ -127,38 +122,38 @@ class FactWatcher:
                 value = await self._turns.find(key_id, wanted, charge)
             await self._set(call, field_of(wanted), value)
         finally:
-            call.is_looking = False
-        if self._calls.owns(call) and not call.replaying and call.open_lookup not in (None, wanted):
+            call.waits.end_lookup()
+        if (
+            self._calls.owns(call)
+            and not call.is_replayed
+            and call.waits.lookup not in (None, wanted)
+        ):
             # what was found led to another lookup, which found this one under way
             self._calls.spawn(self._look_up(call), "lookup")
 
     async def _is_charged(self, call: OwnedCall, value: bytes) -> bool:
         """Charge what the record puts into a request to its key, as if it had come with it. False
         where the key has its share."""
-        args: list[Argument] = [call.id, call.start.payer, len(value)]
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            outcome = await self._redis.script(
-                memory_scripts.CHARGE, [layout.memory_key(call.shard)], args
+            outcome = await memory_scripts.charge(
+                self._redis, call.id, call.start.payer, len(value)
             )
-            return bool(outcome != Outcome.KEY)
+            return outcome != Outcome.KEY
         # storing it fails likewise, and is tried again
         return True
 
     async def _set(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Set a fact once; whoever was first is what the session gets."""
-        while not self._calls.is_over(call) and field not in call.facts:
+        while not self._calls.is_over(call) and field not in call.waits.facts:
             try:
                 if len(value) > LARGE_STEP_BYTES:
                     await self._set_large(call, field, value)
                     return
-                keys = [layout.facts_key(call.id), layout.call_key(call.id)]
-                await self._redis.script(
-                    scripts.FACT, keys, [layout.facts_channel(call.id), field, value]
-                )
+                await scripts.set_fact(self._redis, call.id, field, value)
                 # once more where it is not there: in a failover Redis may lose what it has just
                 # confirmed
                 await self.fetch(call, field)
-                if field in call.facts:
+                if field in call.waits.facts:
                     return
             except (StreamConnectionLost, RedisError) as error:
                 self._failed(call, error)
@@ -183,12 +178,12 @@ class FactWatcher:
 
     async def _feed(self, call: OwnedCall, field: str, value: bytes) -> None:
         await self._feeder.feed(call, field, value)
-        if not call.replaying:
+        if not call.is_replayed:
             self._calls.after(call)
 
     async def fetch(self, call: OwnedCall, field: str) -> None:
         """Read one fact, however often it takes, and feed it to its call."""
-        while not self._calls.is_over(call) and field not in call.facts:
+        while not self._calls.is_over(call) and field not in call.waits.facts:
             try:
                 value = await self._redis.call("HGET", layout.facts_key(call.id), field)
                 if value is not None and self._calls.owns(call):
@@ -201,23 +196,21 @@ class FactWatcher:
     async def look_after(self, call: OwnedCall) -> None:
         """Read the facts that a call waits for, as a notification may be lost, and ask again where
         a judge died or a lookup got lost."""
-        fields = [*call.open_asks, *map(layout.commit_field, call.open_waits)]
-        if call.open_lookup:
-            fields.append(field_of(call.open_lookup))
+        fields = call.waits.open_fields
         if not fields or call.id in self._looked_after:
             return
         self._looked_after.add(call.id)
         try:
             values = await self._redis.call("HMGET", layout.facts_key(call.id), *fields)
             for field, value in zip(fields, values, strict=True):
-                if value is not None and field not in call.facts:
+                if value is not None and field not in call.waits.facts:
                     await self._feeder.feed(call, field, value)
             self._calls.after(call)
-            for ask in list(call.open_asks.values()):
+            for ask in list(call.waits.open_asks.values()):
                 attempt = await self._judges.died(call.id, ask.block, ask.step)
                 if attempt is not None:
-                    await self._ask(call, ask, attempt)
-            if call.open_lookup:
+                    await self._ask(call, msgspec.structs.replace(ask, attempt=attempt))
+            if call.waits.lookup:
                 await self._look_up(call)
         except (StreamConnectionLost, RedisError) as error:
             self._failed(call, error)

@@ -15,17 +15,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES
+from protocol.bounds import LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Entry
 from streams.round_robin import RoundRobin
+from streams.scripts import Claimed
 from workers.lane import Lane
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
-from workers.policy.claims import Claimed
 from workers.policy.fair import TURN_S, FairQueue
 from workers.policy.release import Releaser
 
@@ -82,7 +82,7 @@ class Feeder:
         async with self._lane_turn(call):
             await self._fetch_and_begin(call)
         if self._calls.owns(call):
-            call.from_stream = call.is_heavy
+            call.inbox.read_stream(only=call.inbox.is_heavy)
             self._calls.after(call)
             await self._read_all(call)
 
@@ -96,7 +96,7 @@ class Feeder:
                     return
                 body = await self._bodies.call("GET", layout.body_key(call.id))
                 await self._apart(call, partial(call.begin, body))
-                _weigh(call)
+                call.weigh()
                 return
             await asyncio.sleep(RETRY_S)
 
@@ -118,27 +118,35 @@ class Feeder:
                 await self._begin_again(call, claimed)
             await self._read_all(call)
         if claimed.policy:
-            call.forget_own_record()
+            call.queue.forget_call_record()
         if self._calls.is_over(call):
             return
-        if call.expected <= claimed.recorded and not call.broken:
+        if call.inbox.expected <= claimed.recorded and not call.is_broken:
             # another worker ended the call while this one was stopped, or Redis has lost its stream
             self._calls.close(call, STREAM_LOST)
             return
-        if call.released and not call.broken and call.session.checkpoint_digest != claimed.digest:
+        if (
+            call.queue.released
+            and not call.is_broken
+            and call.session.checkpoint_digest != claimed.digest
+        ):
             log.error("a replay gave other outputs than the first run", extra={"call_id": call.id})
             call.note(
                 "replay_mismatch", moment(), "the replayed session gave other outputs", now_ms()
             )
             self._calls.close(call, "stream_protocol_error")
             return
-        call.replaying, call.from_stream = False, call.is_heavy
-        self._redis.quiet(self._redis.script(scripts.REPLAYED, [call.ctl_key], [call.token]))
+        call.catch_up()
+        call.inbox.read_stream(only=call.inbox.is_heavy)
+        self._redis.quiet(scripts.replayed(self._redis, call.id, call.token))
         self._calls.after(call)
         await self.read(call)
 
     async def _begin_again(self, call: OwnedCall, claimed: Claimed) -> None:
-        if claimed.is_large or len(call.facts.get(layout.ANSWERS_FIELD, b"")) > LARGE_STEP_BYTES:
+        if (
+            claimed.is_large
+            or len(call.waits.facts.get(layout.ANSWERS_FIELD, b"")) > LARGE_STEP_BYTES
+        ):
             async with self._lane_turn(call):
                 await self._fetch_and_begin(call)
         elif self._calls.owns(call):
@@ -160,22 +168,15 @@ class Feeder:
         try:
             while self._calls.owns(call):
                 await call.until_free()
-                call.missed = False
+                call.inbox.begin_reading()
                 entries = await self._redis.call(
-                    "XRANGE", call.call_key, f"{call.expected}-0", "+", "COUNT", READ_BATCH
+                    "XRANGE", call.call_key, f"{call.inbox.expected}-0", "+", "COUNT", READ_BATCH
                 )
                 if not await self._feed_all(call, entries):
                     self._calls.close(call, StreamProtocolError.code)
                     return True
-                if (
-                    call.broken
-                    or not entries
-                    or (
-                        len(entries) < READ_BATCH
-                        and call.expected >= call.heard_of
-                        and not call.missed
-                    )
-                ):
+                is_read = len(entries) < READ_BATCH and not call.inbox.has_more
+                if call.is_broken or not entries or is_read:
                     break
             if self._calls.owns(call):
                 self._calls.after(call)
@@ -222,11 +223,11 @@ class Feeder:
                     return True
                 more = (
                     [left.popleft() for _ in range(min(TOGETHER, len(left)))]
-                    if call.is_heavy
+                    if call.inbox.is_heavy
                     else []
                 )
                 await self._apart(call, partial(_feed_together, call, apart, more), apart)
-            if call.broken:
+            if call.is_broken:
                 return True
         return True
 
@@ -235,7 +236,7 @@ class Feeder:
         StreamProtocolError."""
         if call.busy is not None or self._calls.is_over(call):
             return None
-        with self._inside(call) if call.replaying else contextlib.nullcontext():
+        with self._inside(call) if call.is_replayed else contextlib.nullcontext():
             until = time.monotonic() + TURN_S
             while left and time.monotonic() < until:
                 blob = left.popleft()
@@ -244,10 +245,11 @@ class Feeder:
                 except StreamProtocolError:
                     log.error(
                         "undecodable entry of a call",
-                        extra={"call_id": call.id, "seq": call.expected},
+                        extra={"call_id": call.id, "seq": call.inbox.expected},
                     )
                     raise
-                if (call.is_heavy or len(blob) > LARGE_STEP_BYTES) and entry.seq == call.expected:
+                is_large = call.inbox.is_heavy or len(blob) > LARGE_STEP_BYTES
+                if is_large and entry.seq == call.inbox.expected:
                     return entry
                 if not _feed(call, entry):
                     raise StreamProtocolError("an entry of the stream is missing")
@@ -258,9 +260,11 @@ class Feeder:
     async def feed(self, call: OwnedCall, field: str, value: bytes) -> None:
         """Give a call a fact that it waits for."""
         await call.until_free()
-        _weigh(call)
+        call.weigh()
         step = partial(call.feed_fact, field, value, now_ms())
-        while not call.is_heavy and len(value) + call.session.awaiting_bytes <= LARGE_STEP_BYTES:
+        while (
+            not call.inbox.is_heavy and len(value) + call.session.awaiting_bytes <= LARGE_STEP_BYTES
+        ):
             if await self._fair.run(call.start.key, partial(self._step, call, step)):
                 return
             await call.until_free()
@@ -294,43 +298,31 @@ class Feeder:
         if self._calls.is_over(call):
             # its end is written meanwhile, or another has it
             return
-        call.busy, was = asyncio.get_running_loop().create_future(), call.from_stream
-        call.from_stream = True
-        try:
-            with call.contained(), self._inside(call):
-                if not await self.lane.run(partial(_whole, call, step)) and not call.broken:
-                    call.give_up(entry)
-        finally:
-            busy, call.busy = call.busy, None
-            call.from_stream = was or call.is_heavy
-            busy.set_result(None)
-        if call.sending is not None:
+        with call.occupied(), call.contained(), self._inside(call):
+            if not await self.lane.run(partial(_whole, call, step)) and not call.is_broken:
+                call.give_up(entry)
+        if call.queue.sending is not None:
             self._releaser.repeat(call)
 
     @contextlib.contextmanager
     def _inside(self, call: OwnedCall) -> Iterator[None]:
         """Mark in Redis that this worker is in a step of the call, before that begins: should it be
         the last, the next owner knows."""
-        self._mark_inside(call, "1")
+        self._mark_inside(call, is_inside=True)
         self._redis.flush()
         try:
             yield
         finally:
-            self._mark_inside(call, "0")
+            self._mark_inside(call, is_inside=False)
 
-    def _mark_inside(self, call: OwnedCall, inside: str) -> None:
-        self._redis.quiet(self._redis.script(scripts.INSIDE, [call.ctl_key], [call.token, inside]))
-
-
-def _weigh(call: OwnedCall) -> None:
-    """Look whether the next step of a call may be the one that writes a large request again."""
-    if call.session.may_defer and not call.is_heavy and call.session.held_bytes > HEAVY_BYTES:
-        call.is_heavy = call.from_stream = True
+    def _mark_inside(self, call: OwnedCall, *, is_inside: bool) -> None:
+        marked = scripts.mark_inside(self._redis, call.id, call.token, is_inside=is_inside)
+        self._redis.quiet(marked)
 
 
 def _feed(call: OwnedCall, entry: Entry) -> bool:
     taken = call.feed_entry(entry)
-    if call.replaying:
+    if call.is_replayed:
         # by and by: all of it at once would take long
         call.skip_released()
     return taken
@@ -340,7 +332,7 @@ def _feed_together(call: OwnedCall, entry: Entry, more: list[bytes]) -> None:
     """Take an entry and those behind it; what does not follow is read again."""
     taken = _feed(call, entry)
     for blob in more:
-        if not taken or call.broken:
+        if not taken or call.is_broken:
             return
         taken = _feed(call, layout.unpack_entry(blob))
 

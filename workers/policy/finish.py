@@ -9,14 +9,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from protocol.errors import PolicyFailed, StreamConnectionLost
 from protocol.records import UNCLAIMED, EndRecord, encode_records
 from streams import layout, metrics, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import Connection, RedisError
 from streams.layout import Reply
 from streams.outcomes import Outcome
+from streams.scripts import FencedEnd
 from streams.tick import Tick
 from workers.policy.call import OwnedCall, now_ms
 from workers.policy.calls import Calls
@@ -28,20 +30,15 @@ RETRY_S = 0.1
 Place = tuple[int, str]
 
 
-class _End(NamedTuple):
+class _End(msgspec.Struct, frozen=True):
     call: OwnedCall | None
     """None where nothing could be read of the call but its lease."""
     place: Place
-    call_id: str
-    token: str
-    audit: bytes
-    reply: bytes
-    gone: bool
-    counts: str = ""
+    row: FencedEnd
 
 
 def _prepare(end: _End, _: int) -> tuple[Place, int, _End]:
-    return end.place, len(end.audit), end
+    return end.place, len(end.row.audit), end
 
 
 class Finisher:
@@ -94,17 +91,13 @@ class Finisher:
             )
         # the gateway knows when it closed the call itself, and when nobody claimed it
         given_up = relayed < 0 and reason != UNCLAIMED
-        reply = (
-            layout.pack(Reply(call.id, call.released, call.released, failed=reason))
-            if given_up
-            else b""
-        )
+        released = call.queue.released
+        reply = layout.pack(Reply(call.id, released, released, failed=reason)) if given_up else b""
         counts = metrics.pack(call.decided.counts())
-        self._unrecorded.add(call.shard, call.start.key, call.uncounted + len(audit))
-        self._tick.add(
-            call.id,
-            _End(call, (call.shard, call.gateway), call.id, call.token, audit, reply, gone, counts),
-        )
+        uncounted = call.queue.take_uncounted()
+        self._unrecorded.add(call.shard, call.start.key, uncounted + len(audit))
+        row = FencedEnd(call.id, call.token, audit, reply, gone, counts)
+        self._tick.add(call.id, _End(call, (call.shard, call.gateway), row))
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
         """End a claimed call of which at most its `gateway` can be read, which gets an error. The
@@ -113,39 +106,18 @@ class Finisher:
             call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1
         )
         reply = layout.pack(Reply(call_id, 0, 0, failed=reason)) if gateway else b""
-        self._tick.add(
-            call_id,
-            _End(
-                None,
-                (layout.shard_of(call_id), gateway),
-                call_id,
-                token,
-                encode_records([end]),
-                reply,
-                gone=True,
-            ),
-        )
+        row = FencedEnd(call_id, token, encode_records([end]), reply, is_gone=True)
+        self._tick.add(call_id, _End(None, (layout.shard_of(call_id), gateway), row))
 
     def _send(self, place: Place, batch: Sequence[_End], size: int = 0) -> None:
-        shard, gateway = place
-        keys = [
-            layout.dispatch_key(shard),
-            layout.audit_key(shard),
-            layout.reply_key(shard, gateway),
-            layout.counts_key(shard),
-        ]
-        args: list[Argument] = [self._ended_ttl_ms, REPLY_TTL_MS]
-        for end in batch:
-            keys += (
-                layout.ctl_key(end.call_id),
-                layout.call_key(end.call_id),
-                layout.facts_key(end.call_id),
-            )
-            args += (end.token, end.audit, end.reply, "1" if end.gone else "0", end.counts)
-        keys.append(layout.ended_key(shard))
-        self._redis.script(scripts.FINISH, keys, args).add_done_callback(
-            lambda done: self._answered(place, batch, done)
+        answer = scripts.finish(
+            self._redis,
+            *place,
+            [end.row for end in batch],
+            ended_ttl_ms=self._ended_ttl_ms,
+            reply_ttl_ms=REPLY_TTL_MS,
         )
+        answer.add_done_callback(lambda done: self._answered(place, batch, done))
 
     def _answered(
         self, place: Place, batch: Sequence[_End], done: "asyncio.Future[list[bytes]]"
@@ -162,7 +134,8 @@ class Finisher:
                 ):
                     # had another ended it since, that would still be there: Redis has lost its
                     # lease, and only this worker can end it
-                    self._send(place, [end._replace(gone=True)])
+                    row = msgspec.structs.replace(end.row, is_gone=True)
+                    self._send(place, [msgspec.structs.replace(end, row=row)])
                 else:
                     self._calls.drop(end.call)
             return

@@ -11,11 +11,12 @@ from functools import partial
 
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
-from streams.connection import Argument, Connection, RedisError
+from streams.connection import Connection, RedisError
 from streams.outcomes import Outcome
 from streams.tick import Tick
 from workers.policy.call import OwnedCall
 from workers.policy.calls import Calls
+from workers.policy.phases import Phase
 from workers.policy.rendered import Release
 from workers.policy.unrecorded import COUNTED_BYTES, Unrecorded
 
@@ -28,6 +29,7 @@ RETRY_S = 0.05
 REPLY_TTL_MS = 600_000
 """How long what a gateway never reads stays in Redis."""
 _DONE = (Outcome.OK, Outcome.DUP)
+_ENDING = Phase.ENDING
 _LATER = (Outcome.FULL, Outcome.GATEWAY_LOST)
 
 
@@ -44,7 +46,7 @@ class Releaser:
         strict: bool,
     ) -> None:
         self._redis, self._calls, self._unrecorded = redis, calls, unrecorded
-        self._first_args: tuple[Argument, ...] = (max_reply, REPLY_TTL_MS, "1" if strict else "0")
+        self._max_reply, self._strict = max_reply, strict
         # waiting for the loop's next turn costs the lone stream its time and joins nothing
         self._tick = Tick(
             self._prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES
@@ -53,19 +55,19 @@ class Releaser:
     def add(self, call: OwnedCall) -> None:
         """Send what `call` has, if it has anything, at the end of this tick; after the release of
         it that is under way."""
-        if call.wants_release and not call.finishing:
+        if call.queue.is_waiting and call.phase is not _ENDING:
             self._tick.add(call.id, call)
 
     def repeat(self, call: OwnedCall) -> None:
         """Send the release that is under way again: its answer was lost or it was refused for
         now."""
-        if call.sending is not None:
+        if call.queue.sending is not None:
             self._tick.add(call.id, call)
 
     def _prepare(
         self, call: OwnedCall, now_ms: int
     ) -> tuple[tuple[int, str], int, tuple[OwnedCall, Release]] | None:
-        if call.busy is not None and call.sending is None:
+        if call.busy is not None and call.queue.sending is None:
             # a step has its outputs; what comes of it is sent after that
             return None
         release = call.next_release(now_ms)
@@ -74,40 +76,51 @@ class Releaser:
             return None
         if release.is_asked:
             return None
-        return (call.shard, call.gateway), len(release.reply) + len(release.audit), (call, release)
+        return (
+            (call.shard, call.start.gateway),
+            len(release.reply) + len(release.audit),
+            (call, release),
+        )
 
     def _send(
         self, place: tuple[int, str], batch: list[tuple[OwnedCall, Release]], size: int
     ) -> None:
         shard, gateway = place
-        keys = [
-            layout.gateway_key(shard, gateway),
-            layout.reply_key(shard, gateway),
-            layout.audit_key(shard),
-        ]
-        args = [*self._first_args]
+        rows: list[scripts.FencedRelease] = []
         is_waited_for = False
         for call, release in batch:
             release.is_asked, release.is_out = True, None
-            call.uncounted += len(release.audit)
-            if call.uncounted > COUNTED_BYTES:
-                self._unrecorded.add(shard, call.start.key, call.uncounted)
-                call.uncounted = 0
-            if call.open_waits:
+            queue = call.queue
+            if queue.uncounted > COUNTED_BYTES:
+                self._unrecorded.add(shard, call.start.key, queue.take_uncounted())
+            if call.waits.open_commits:
                 is_waited_for = True
-            keys.append(call.ctl_key)
-            args += (
-                call.token,
-                release.number,
-                release.next,
-                release.digest,
-                release.seq,
-                release.reply,
-                release.audit,
-                *call.pin,
-                release.written,
+            policy, revision = queue.pin
+            rows.append(
+                (
+                    call.ctl_key,
+                    call.token,
+                    release.number,
+                    release.next,
+                    release.digest,
+                    release.seq,
+                    release.reply,
+                    release.audit,
+                    policy,
+                    revision,
+                    release.written,
+                )
             )
-        answer = self._redis.script(scripts.RELEASE, keys, args, is_large=size > BATCH_BYTES)
+        answer = scripts.release(
+            self._redis,
+            shard,
+            gateway,
+            rows,
+            max_reply=self._max_reply,
+            reply_ttl_ms=REPLY_TTL_MS,
+            is_strict=self._strict,
+            is_large=size > BATCH_BYTES,
+        )
         answer.add_done_callback(partial(self._answered, batch))
         if is_waited_for:
             # behind the record of what they wait for
@@ -135,7 +148,7 @@ class Releaser:
             if outcome in _DONE:
                 call.answered()
                 self.add(call)
-                if call.closed is not None and self._calls.owns(call):
+                if call.inbox.closed is not None and self._calls.owns(call):
                     self._calls.after(call)
             elif outcome in _LATER:
                 release.is_out = False
@@ -148,7 +161,7 @@ class Releaser:
     def _refused(self, call: OwnedCall, *, is_final: bool) -> None:
         """Repeat a release that was not taken, unless its call is over and it never will be: then
         the end must not wait for it."""
-        if is_final and call.closed is not None:
+        if is_final and call.inbox.closed is not None:
             self._calls.end_as_closed(call)
         else:
             asyncio.get_running_loop().call_later(RETRY_S, self.repeat, call)

@@ -32,16 +32,15 @@ class Release(msgspec.Struct):
     """Did it go out? None: Redis may have done it."""
 
 
-class Rendered:
+class Rendered(msgspec.Struct):
     """Outputs as one reply has them."""
 
-    __slots__ = ("data", "dispatch", "headers", "late", "late_sha256", "status")
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.data = self.late = self.late_sha256 = b""
-        self.dispatch: layout.Dispatch | None = None
+    status: int = 0
+    headers: dict[str, str] = {}
+    data: bytes = b""
+    late: bytes = b""
+    late_sha256: bytes = b""
+    dispatch: layout.Dispatch | None = None
 
 
 def render(outputs: list[Output], make_encoder: "Callable[[], Encoder]") -> Rendered:

@@ -17,14 +17,15 @@ from workers.policy.facts import FactWatcher
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder, moment
 from workers.policy.finish import Finisher
+from workers.policy.phases import Phase
 from workers.policy.release import Releaser
 from workers.policy.subscriptions import Subscriptions
-from workers.policy.traced import TracedCall
 from workers.policy.turns import TurnLookup
 from workers.policy.unrecorded import Unrecorded
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
+_RUNNING = Phase.RUNNING
 
 
 class Steps(Calls):
@@ -68,18 +69,22 @@ class Steps(Calls):
     def after(self, call: OwnedCall) -> None:
         """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went
         out before."""
-        if call.replaying or call.busy is not None:
+        if call.phase is not _RUNNING or call.busy is not None:
             return
-        if not call.broken and (call.new_asks or call.new_waits or call.new_lookup):
+        if not call.is_broken and call.waits.has_new:
             self.hears.hear_facts(call)
             with call.contained():
                 self.facts.wait_for(call)
-        if call.broken:
+        if call.is_broken:
             self.close(call, "policy_failed")
             return
         self.releaser.add(call)
         # not while a release of it is under way: the end record counts them
-        if call.closed is not None and call.sending is None and not call.wants_release:
+        if (
+            call.inbox.closed is not None
+            and call.queue.sending is None
+            and not call.queue.is_waiting
+        ):
             self.end_as_closed(call)
 
     def lose(self, call: OwnedCall, outcome: bytes) -> None:
@@ -88,8 +93,7 @@ class Steps(Calls):
         if not self.owns(call):
             # a renewal and a release were both under way: it was let go of at the first answer
             return
-        if isinstance(call, TracedCall):
-            call.refused(outcome)
+        call.is_refused(outcome)
         if (
             outcome == Outcome.GONE
             and time.monotonic() - call.last_owned < self._limits.ended_ttl_s
@@ -118,18 +122,18 @@ class Steps(Calls):
     def close(self, call: OwnedCall, reason: str) -> None:
         """End a call for a reason of this worker's own."""
         # one that has its gateway's end knows how far that came
-        self.finish(call, reason, call.closed.number if call.closed is not None else -1)
+        closed = call.inbox.closed
+        self.finish(call, reason, closed.number if closed is not None else -1)
 
     def end_as_closed(self, call: OwnedCall) -> None:
         """End a call as its gateway closed it, if it did."""
-        if call.closed is not None:
-            self.finish(call, call.closed.text, call.closed.number)
+        if (closed := call.inbox.closed) is not None:
+            self.finish(call, closed.text, closed.number)
 
     def finish(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
         """Write the end of a call, once; see `Finisher.end`."""
-        if self.is_over(call):
+        if not self.owns(call) or not call.end():
             return
-        call.finishing = True
         if call.busy is not None:
             # its records are in the hands of a step; the end is theirs to come before
             call.busy.add_done_callback(

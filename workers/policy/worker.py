@@ -13,7 +13,6 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -23,24 +22,24 @@ from protocol.bounds import LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED
 from protocol.runtime import Runtime
-from streams import heartbeats, layout, lifecycle, scripts
-from streams.connection import NOT_AN_ANSWER, Argument, Connection, RedisError
+from streams import heartbeats, layout, lifecycle
+from streams.connection import Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Start
-from streams.outcomes import Outcome
+from streams.scripts import Claimed
 from workers import process
 from workers.policy.call import OwnedCall, now_ms
-from workers.policy.claims import Claimed, Claims
+from workers.policy.claims import Claims
 from workers.policy.feeding import moment
+from workers.policy.leases import Leases
+from workers.policy.line_observer import CallTracer, LineObserver
 from workers.policy.loaded import LoadedPolicies
+from workers.policy.phases import Phase
 from workers.policy.steps import Steps
 from workers.policy.subscriptions import Subscriptions
-from workers.policy.traced import CallTracer, TracedCall
 
 log = logging.getLogger(__name__)
 GATEWAY_CHECKS = 3
-_TAKEN_WITHIN_S = 1.0
-"""How long a worker that stops leaves a call to others before it looks for it itself."""
 _WARM_AFTER_S = 2.0
 """From ready to loading what the first calls need: as long as a start of all processes takes, whose
 processors it would share."""
@@ -85,6 +84,7 @@ class PolicyWorker:
             self.calls,
             self._adopt,
         )
+        self._leases = Leases(self._redis, self.calls, self._claims, config, self.name)
         self._stopping = asyncio.Event()
 
     # --- life ---
@@ -109,7 +109,7 @@ class PolicyWorker:
                 loops = [
                     group.create_task(loop(), name=loop.__name__)
                     for loop in (
-                        self._renew_loop,
+                        self._leases.renew_loop,
                         self._sweep_loop,
                         self._gateway_loop,
                         self._heartbeat_loop,
@@ -128,7 +128,8 @@ class PolicyWorker:
                 # not cancelled: a read that Redis still blocks for this worker would get what is
                 # handed over
                 await asyncio.wait(claims)
-                await self._hand_over()
+                await self._leases.hand_over()
+                await heartbeats.withdraw(self._redis, *self._heartbeats)
                 for task in loops:
                     task.cancel()
         finally:
@@ -183,8 +184,7 @@ class PolicyWorker:
         revision = series[1]
         lines = self._lines.of(start.call_id, start.debug) if start.debug & debug.ANY else None
         tracer = CallTracer(lines) if lines is not None and start.debug & debug.POLICY else None
-        make = OwnedCall if lines is None else partial(TracedCall, lines)
-        call = make(
+        call = OwnedCall(
             start,
             claimed.token,
             claimed.entry,
@@ -194,11 +194,12 @@ class PolicyWorker:
             digest=claimed.digest,
             recorded=claimed.recorded,
             written=claimed.written,
+            observer=LineObserver(lines) if lines is not None else None,
         )
         facts = claimed.facts
-        call.facts = {
-            k.decode(errors="replace"): v for k, v in zip(facts[::2], facts[1::2], strict=True)
-        }
+        for field, value in zip(facts[::2], facts[1::2], strict=True):
+            call.waits.learn(field.decode(errors="replace"), value)
+        is_fresh = claimed.is_fresh
         has_more = self.calls.adopt(call) or len(claimed.entries) > 1
         if start.debug & debug.REFUSED:
             call.note(
@@ -207,7 +208,7 @@ class PolicyWorker:
         if claimed.expired:
             self.calls.close(call, UNCLAIMED)
             return None
-        if not claimed.is_fresh:
+        if not is_fresh:
             detail = f"worker {self.name}" + (
                 ", the one before died in it" if claimed.died_in_it else ""
             )
@@ -216,7 +217,7 @@ class PolicyWorker:
                 error = PolicyFailed("every worker that took this call died while processing it")
         if not claimed.policy:
             # pinned with the first release, as the call's own record came with it
-            call.pin = (name, revision)
+            call.queue.pin_policy(name, revision)
             if start.policy_sets and policies.set != start.policy_sets[0]:
                 call.note(
                     "policy_set",
@@ -224,20 +225,21 @@ class PolicyWorker:
                     f"began under {policies.set}, the gateway's own being {start.policy_sets[0]}",
                     now_ms(),
                 )
-        call.replaying = not claimed.is_fresh
-        call.from_stream = call.replaying or claimed.is_large
+        if not is_fresh:
+            call.take_over()
+        call.inbox.read_stream(only=not is_fresh or claimed.is_large)
         if error is not None and claimed.revision:
-            call.has_begun = True
+            call.skip_beginning()
             self.calls.spawn(self.calls.end_with_all_that_came(call, error.error_code), "give up")
             return None
         if error is not None:
             call.refuse(error)
-        if not claimed.is_fresh:
+        if not is_fresh:
             return self.calls.start(self.calls.feeder.replay(call, claimed), "replay")
         if error is None and claimed.is_large:
             self.calls.spawn(self.calls.feeder.begin_large(call), "begin")
             return None
-        call.from_stream = False
+        call.inbox.read_stream(only=False)
         if error is None:
             call.begin(claimed.body)
         if has_more:
@@ -270,7 +272,7 @@ class PolicyWorker:
     def _wait_for_turn(self, message: list[Any]) -> None:
         """Take what came later, in its key's turn."""
         call = self.calls.hears.entries.get(message[1])
-        if call is None or call.from_stream:
+        if call is None or call.inbox.from_stream:
             self._on_push(message)
         else:
             self.calls.fair.put(call.start.key, partial(self._on_push, message, is_its_turn=True))
@@ -281,14 +283,14 @@ class PolicyWorker:
             if (
                 (queues := self._queues)
                 and not is_its_turn
-                and not call.from_stream
+                and not call.inbox.from_stream
                 and call.start.key in queues
             ):
                 self._wait_for_turn(message)
                 return
-            if call.from_stream or len(payload) > LARGE_STEP_BYTES:
-                call.missed = True
-                if call.has_begun and not call.replaying:
+            if call.inbox.from_stream or len(payload) > LARGE_STEP_BYTES:
+                call.inbox.note_missed()
+                if call.phase is Phase.RUNNING:
                     self.calls.spawn(self.calls.feeder.read(call), "read")
                 return
             try:
@@ -309,33 +311,6 @@ class PolicyWorker:
 
     # --- leases, keepalives ---
 
-    async def _renew_loop(self) -> None:
-        while True:
-            await asyncio.sleep(self.limits.lease_s / 4)
-            await self._renew()
-
-    async def _renew(self) -> None:
-        with contextlib.suppress(StreamConnectionLost, RedisError):
-            for shard in range(self.config.shards):
-                owned = [c for c in self.calls.values() if c.shard == shard]
-                for start in range(0, len(owned), 100):
-                    await self._renew_batch(shard, owned[start : start + 100])
-
-    async def _renew_batch(self, shard: int, batch: list[OwnedCall]) -> None:
-        args: list[Argument] = [self.name, int(self.limits.call_ttl_s * 1000)]
-        for call in batch:
-            args += (call.token, call.entry)
-        outcomes = await self._redis.script(
-            scripts.RENEW,
-            [layout.dispatch_key(shard), *(layout.ctl_key(c.id) for c in batch)],
-            args,
-        )
-        for call, outcome in zip(batch, outcomes, strict=True):
-            if outcome == Outcome.OK:
-                call.last_owned = time.monotonic()
-            elif not call.finishing:
-                self.calls.lose(call, outcome)
-
     async def _sweep_loop(self) -> None:
         longest = self.limits.keepalive_s
         every = min(1.0, longest / 4)
@@ -345,22 +320,22 @@ class PolicyWorker:
             now = time.monotonic()
             self.calls.lag_s = now - before - every
             for call in [
-                c for c in self.calls.values() if c.has_begun and not c.replaying and c.busy is None
+                c for c in self.calls.values() if c.phase is Phase.RUNNING and c.busy is None
             ]:
                 interval = min(longest, call.start.numbers.get("keepalive_s", longest))
-                if now - call.last_sent > interval or call.is_silent(now):
-                    call.last_sent = now
+                if now - call.writer.last_sent > interval or call.writer.is_silent(now):
+                    call.writer.is_sent(now)
                     call.ask_keepalive()
                     self.calls.releaser.add(call)
-                elif call.record_held():
+                elif call.queue.record_held():
                     self.calls.releaser.add(call)
-                if now - call.last_heard > 2.0:
-                    call.last_heard = now
+                if now - call.inbox.last_heard > 2.0:
+                    call.inbox.is_heard(now)
                     self.calls.spawn(self.calls.feeder.sweep(call), "sweep")
-                if now - call.last_checked > 2.0:
+                if now - call.waits.last_checked > 2.0:
                     # also while upstream sends: a judge may have died over a call that still goes
                     # on
-                    call.last_checked = now
+                    call.waits.is_checked(now)
                     self.calls.spawn(self.calls.facts.look_after(call), "asks")
 
     async def _gateway_loop(self) -> None:
@@ -402,7 +377,7 @@ class PolicyWorker:
     async def _restored(self) -> None:
         self._claims.pause_reclaiming()
         # at once: others pause for a quarter lease only, and each from a moment of its own
-        self.calls.spawn(self._renew(), "renew after reconnect")
+        self.calls.spawn(self._leases.renew(), "renew after reconnect")
         for call in self.calls.values():
             self.calls.releaser.repeat(call)
 
@@ -411,71 +386,6 @@ class PolicyWorker:
         for call in list(self.calls.values()):
             self.calls.spawn(self.calls.feeder.read(call), "read after reconnect")
             self.calls.spawn(self.calls.facts.look_after(call), "facts after reconnect")
-
-    # --- handing over ---
-
-    async def _hand_over(self) -> None:
-        """Give each call at once to others that may take it; go on with those that nobody may, to
-        the grace time.
-
-        Theory. A call always has a worker that lives, or one that looks after it. This worker shows
-        that it stops before it looks who else is there; so of two that stop at once at least one
-        sees the other stop, and neither leaves its calls to it. Whoever it does leave them to may
-        be asked to stop a moment later, or die. So this worker stays until each call that it gave
-        has an owner again, and takes back what nobody takes. Where no other worker is left it also
-        takes what is new.
-        """
-        until = time.monotonic() + self.limits.drain_s
-        handed_over: dict[str, float] = {}
-        returned = set[str]()
-        while time.monotonic() < until:
-            with contextlib.suppress(StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
-                live = await heartbeats.live(self._redis)
-                is_alone = not heartbeats.others(live, "policy", self.name)
-                if is_alone or any(
-                    time.monotonic() - at > _TAKEN_WITHIN_S for at in handed_over.values()
-                ):
-                    for shard in range(self.config.shards):
-                        await self._claims.take_what_waits(shard)
-                    # nobody took these: the others have no room for them
-                    returned |= {call.id for call in self.calls.values() if call.id in handed_over}
-                for call in [
-                    c
-                    for c in self.calls.values()
-                    if not c.sending and c.id not in returned and may_take(live, c)
-                ]:
-                    await self._give(call)
-                    handed_over[call.id] = time.monotonic()
-                for call_id in list(handed_over):
-                    if await self._redis.call("HGET", layout.ctl_key(call_id), "t") != b"":
-                        del handed_over[call_id]
-            if not self.calls and not handed_over:
-                break
-            await asyncio.sleep(0.05)
-        for call in list(self.calls.values()):
-            with contextlib.suppress(StreamConnectionLost, RedisError):
-                await self._give(call)
-        await heartbeats.withdraw(self._redis, *self._heartbeats)
-
-    async def _give(self, call: OwnedCall) -> None:
-        within_ms = int(self.limits.lease_s * 4000)
-        keys = [layout.ctl_key(call.id), layout.dispatch_key(call.shard)]
-        await self._redis.script(scripts.HANDOVER, keys, [call.token, call.id, within_ms])
-        self.calls.drop(call)
-
-
-def may_take(live: Mapping[str, set[str]], call: OwnedCall) -> bool:
-    """Is there a worker that may go on with this call? One that is pinned needs its revision,
-    another one of its policy sets."""
-    is_pinned = call.pin == ("", "")
-    if is_pinned and call.policy_header:
-        name, _, revision = call.policy_header.rpartition("@")
-        return (name, revision) in heartbeats.held_revisions(live)
-    # a call that was refused before it had a revision gets the same answer anywhere
-    sets = {shown.partition(":")[0] for shown in live.get("set", set())}
-    return bool(sets) and (
-        is_pinned or not call.start.policy_sets or not sets.isdisjoint(call.start.policy_sets)
-    )
 
 
 async def run(settings: Runtime) -> None:

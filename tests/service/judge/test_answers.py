@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from policy.judging import SYSTEM
+from policy.session.effects import JudgeRequest
 from streams import layout
 from tests.support.servers.proxy import proxied
 from tests.support.upstreams.judging import (
@@ -29,9 +30,9 @@ from tests.support.upstreams.judging import (
 )
 from tests.support.waiting import wait_until
 from workers import judge_queue
+from workers.judge.answering import Judge
 from workers.judge.model import JudgePace
-from workers.judge.worker import Judge
-from workers.judge_queue import JudgeJob, JudgeQueue
+from workers.judge_queue import JudgeQueue
 
 
 @pytest.mark.parametrize(("command", "harmful"), [("rm -rf /", True), ("ls -l", False)])
@@ -58,7 +59,7 @@ async def test_an_idle_judge_starts_at_once(
         took = []
         for _ in range(10):
             call_id, began = layout.new_call_id(), time.monotonic()
-            await queue.ask(call_id, 0, 0, 0, question(), 10)
+            await queue.ask(JudgeRequest(call_id, 0, 0, question()), 10)
             await answer(redis, call_id)
             took.append(time.monotonic() - began)
     # polling alone would take a second
@@ -137,7 +138,7 @@ async def test_an_upstream_that_takes_few_at_once_is_asked_no_more(
     upstream.most, upstream.delay_s = 2, 0.02
     settings = runtime(redis_url, upstream)
     judge = Judge(settings)
-    asks = [JudgeJob(layout.new_call_id(), 0, 0, 0, question("gpt-x")) for _ in range(100)]
+    asks = [JudgeRequest(layout.new_call_id(), 0, 0, question("gpt-x")) for _ in range(100)]
     said = await asyncio.gather(*(judge.judge(ask, 60) for ask in asks))
     await judge.models.close()
     assert [s.error for s in said] == [""] * 100
@@ -211,7 +212,7 @@ async def test_a_forced_tool_with_a_key_twice_is_invalid(
 async def test_past_the_deadline_nobody_is_asked(redis_url: str, upstream: Upstream) -> None:
     judge = Judge(runtime(redis_url, upstream))
     for model in ("demo-judge", "gpt-x"):
-        said = await judge.judge(JudgeJob(layout.new_call_id(), 0, 0, 0, question(model)), -0.1)
+        said = await judge.judge(JudgeRequest(layout.new_call_id(), 0, 0, question(model)), -0.1)
         assert (said.error, said.probability, said.attempts, upstream.seen) == (
             "deadline",
             None,
@@ -250,7 +251,7 @@ async def test_a_job_of_the_version_before_is_answered(
     """Its asker said until when by its own clock, which is behind; the life of its text is the span
     all the same."""
     call_id = layout.new_call_id()
-    job_id, ask = layout.judge_job_id(call_id, 0, 0, 0), JudgeJob(call_id, 0, 0, 0, question())
+    job_id, ask = layout.judge_job_id(call_id, 0, 0, 0), JudgeRequest(call_id, 0, 0, question())
     job: dict[str, Any] = {
         "t": None,
         "f": "judge",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from policy.base import Judgement
+from policy.session.effects import JudgeRequest
 from protocol.records import JudgementFacts
 from streams import layout
 from tests.support.upstreams.judging import (
@@ -20,8 +21,7 @@ from tests.support.upstreams.judging import (
     runtime,
 )
 from workers.judge import request_forms as judge_forms
-from workers.judge.worker import Judge
-from workers.judge_queue import JudgeJob
+from workers.judge.answering import Judge
 
 BAD_GRAMMAR = {
     "error": {
@@ -87,7 +87,9 @@ class Asked:
         self._upstream, self._judge = upstream, Judge(runtime("", upstream, judge_reply))
 
     async def __call__(self, model: str = "gpt-x") -> Judgement:
-        return await self._judge.judge(JudgeJob(layout.new_call_id(), 0, 0, 0, question(model)), 60)
+        return await self._judge.judge(
+            JudgeRequest(layout.new_call_id(), 0, 0, question(model)), 60
+        )
 
     def forms(self) -> list[str]:
         forms = [form_of(body) for _, _, body in self._upstream.seen]

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from arq.worker import func
 
+from policy.session.effects import JudgeRequest
 from protocol.errors import JudgeUnavailable
 from streams import heartbeats, layout
 from streams.connection import Connection
@@ -29,10 +30,10 @@ from tests.support.upstreams.judging import (
     runtime,
     until,
 )
-from workers.judge.worker import Judge, JudgeWorker
+from workers.judge.answering import Judge
+from workers.judge.worker import JudgeWorker
 from workers.judge_queue import (
     MAX_ATTEMPTS,
-    JudgeJob,
     JudgeQueue,
     deserialize,
     open_pool,
@@ -46,7 +47,7 @@ async def test_the_first_answer_stays(redis_url: str, queue: JudgeQueue, redis: 
     first = '{"probability":null,"error":"deadline"}'
     await redis.hset(layout.facts_key(call_id), layout.judgement_field(0, 0), first)
     async with judging(runtime(redis_url)):
-        await queue.ask(call_id, 0, 0, 0, question(), 10)
+        await queue.ask(JudgeRequest(call_id, 0, 0, question()), 10)
         await until(lambda: _depth_is(redis, 0))
     assert (
         await redis.hget(layout.facts_key(call_id), layout.judgement_field(0, 0)) == first.encode()
@@ -84,7 +85,7 @@ async def test_a_job_of_another_question_than_its_id_is_rejected(
     redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
 ) -> None:
     named, meant = layout.new_call_id(), layout.new_call_id()
-    text = msgspec.json.encode(JudgeJob(meant, 0, 0, 0, question("gpt-x"))).decode()
+    text = msgspec.json.encode(JudgeRequest(meant, 0, 0, question("gpt-x"))).decode()
     job: dict[str, Any] = {"t": None, "f": "judge", "a": [text], "k": {}, "et": 1}
     await redis.set(f"arq:job:{named}:0:0:0", serialize(job), ex=60)
     await redis.zadd(layout.JUDGE_QUEUE, {f"{named}:0:0:0": time.time() * 1000})
@@ -98,7 +99,7 @@ async def test_a_job_of_another_question_than_its_id_is_rejected(
 async def test_what_arq_enqueues_is_judged(redis_url: str, redis: Client) -> None:
     """arq's own client and ours put the same onto the queue."""
     call_id = layout.new_call_id()
-    text = msgspec.json.encode(JudgeJob(call_id, 0, 0, 0, question())).decode()
+    text = msgspec.json.encode(JudgeRequest(call_id, 0, 0, question())).decode()
     await redis.xadd(layout.call_key(call_id), {"b": "start"})
     pool = open_pool(redis_url)
     async with judging(runtime(redis_url)):
@@ -114,10 +115,10 @@ async def test_what_we_enqueue_arq_can_run(
 
     async def judge(ctx: dict[str, Any], text: str) -> None:
         run.append(
-            (ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=JudgeJob).call_id)
+            (ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=JudgeRequest).call_id)
         )
 
-    await queue.ask(call_id, 0, 0, 0, question(), 20)
+    await queue.ask(JudgeRequest(call_id, 0, 0, question()), 20)
     pool = open_pool(redis_url)
     worker = arq.Worker(
         [func(judge, name="judge")],
@@ -149,21 +150,21 @@ async def test_a_full_queue_refuses_at_once(
 ) -> None:
     queue = QueueOfCalls(redis_url, connection, max_depth=2)
     for _ in range(2):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
+        await queue.ask(JudgeRequest(layout.new_call_id(), 0, 0, question()), 10)
     with pytest.raises(JudgeUnavailable, match="2 questions"):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), 10)
+        await queue.ask(JudgeRequest(layout.new_call_id(), 0, 0, question()), 10)
     assert await _depth_is(redis, 2)
     await queue.close()
 
 
 async def test_asking_past_the_deadline_is_refused(queue: JudgeQueue) -> None:
     with pytest.raises(JudgeUnavailable, match="deadline"):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, question(), -1)
+        await queue.ask(JudgeRequest(layout.new_call_id(), 0, 0, question()), -1)
 
 
 async def test_a_waiting_or_beating_question_has_not_died(queue: JudgeQueue, redis: Client) -> None:
     call_id = layout.new_call_id()
-    await queue.ask(call_id, 0, 0, 0, question(), 10)
+    await queue.ask(JudgeRequest(call_id, 0, 0, question()), 10)
     assert await queue.died(call_id, 0, 0) is None
     await redis.set(f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, 0)}", "1", ex=60)
     await redis.set(layout.judge_beat_key(call_id, 0, 0), "1", ex=60)
@@ -175,13 +176,13 @@ async def test_a_judge_that_died_is_noticed_and_its_job_taken_away(
 ) -> None:
     call_id = layout.new_call_id()
     for attempt in range(MAX_ATTEMPTS - 1):
-        await queue.ask(call_id, 0, 0, attempt, question(), 10)
+        await queue.ask(JudgeRequest(call_id, 0, 0, question(), attempt), 10)
         await redis.set(
             f"arq:in-progress:{layout.judge_job_id(call_id, 0, 0, attempt)}", "1", ex=60
         )
         assert await queue.died(call_id, 0, 0) == attempt + 1
         assert await _depth_is(redis, 0)
-    await queue.ask(call_id, 0, 0, MAX_ATTEMPTS - 1, question(), 10)
+    await queue.ask(JudgeRequest(call_id, 0, 0, question(), MAX_ATTEMPTS - 1), 10)
     await redis.delete(layout.JUDGE_QUEUE)
     assert await queue.died(call_id, 0, 0) is None
 
@@ -192,7 +193,7 @@ async def test_all_attempts_of_a_question_have_one_deadline(
     """Its call is blocked then: a judge that went on would ask its model for nobody."""
     call_id = layout.new_call_id()
     for attempt, within_s in enumerate((2, 60)):
-        await queue.ask(call_id, 0, 0, attempt, question(), within_s)
+        await queue.ask(JudgeRequest(call_id, 0, 0, question(), attempt), within_s)
         assert (
             0 < await redis.pttl(f"arq:job:{layout.judge_job_id(call_id, 0, 0, attempt)}") <= 2000
         )
@@ -234,14 +235,14 @@ async def test_a_judge_killed_over_a_question_is_followed_by_another(
     config = settings.config.model_dump(mode="json", exclude={"keys"})
     with Product(tmp_path, redis_url, "postgresql://nobody@127.0.0.1:1/none", config) as product:
         [judge] = await asyncio.to_thread(product.start, "judge")
-        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+        await queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x")), 20)
         await until(lambda: len(upstream.seen) == 1)
         assert await queue.died(call_id, 0, 0) is None
         judge.kill(signal.SIGKILL)
         assert await until(lambda: queue.died(call_id, 0, 0)) == 1
     upstream.delay_s = 0
     async with judging(settings):
-        await queue.ask(call_id, 0, 0, 1, question("gpt-x"), 20)
+        await queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x"), 1), 20)
         said = await answer(redis, call_id)
     assert (said.probability, said.attempts) == (0.25, 2)
 
@@ -252,7 +253,7 @@ async def test_a_stopping_judge_leaves_its_question_to_the_next(
     settings, call_id = runtime(redis_url, upstream), layout.new_call_id()
     upstream.delay_s = 5
     async with judging(settings):
-        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+        await queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x")), 20)
         await until(lambda: len(upstream.seen) == 1)
         assert await redis.exists(layout.judge_beat_key(call_id, 0, 0))
     upstream.delay_s = 0
@@ -267,7 +268,7 @@ async def test_more_questions_than_slots_are_all_answered(
     calls = [layout.new_call_id() for _ in range(20)]
     async with judging(runtime(redis_url, upstream)):
         await asyncio.gather(
-            *(queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20) for call_id in calls)
+            *(queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x")), 20) for call_id in calls)
         )
         said = await asyncio.gather(*(answer(redis, call_id) for call_id in calls))
     assert {j.error for j in said} == {""}
@@ -292,7 +293,7 @@ async def test_a_judge_that_hears_nothing_of_what_it_took_asks_the_model_once(
         # only the bell is heard
         await until(lambda: _client_blocks(redis, "bell"))
         proxy.hold_replies()
-        await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+        await queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x")), 20)
         # it takes the question and shows life, and is told nothing of it
         await until(lambda: redis.exists(layout.judge_beat_key(call_id, 0, 0)))
         assert not upstream.seen
@@ -323,7 +324,7 @@ async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
     call_id, upstream.delay_s = layout.new_call_id(), 0.5
     with proxied(redis_url) as proxy:
         async with judging(runtime(proxy.url(redis_url), upstream, redis_silent_s=0.4)):
-            await queue.ask(call_id, 0, 0, 0, question("gpt-x"), 20)
+            await queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x")), 20)
             await until(lambda: len(upstream.seen) == 1)
             proxy.reset()
             proxy.heal()
@@ -354,7 +355,7 @@ async def test_thousands_of_questions_of_one_key_hardly_delay_anothers(
         took = []
         for _ in range(count):
             call_id, began = layout.new_call_id(), time.monotonic()
-            await queue.ask(call_id, 0, 0, 0, question(model), 60, key="few")
+            await queue.ask(JudgeRequest(call_id, 0, 0, question(model)), 60, key="few")
             await answer(redis, call_id)
             took.append(time.monotonic() - began)
         return sorted(took)
@@ -365,7 +366,7 @@ async def test_thousands_of_questions_of_one_key_hardly_delay_anothers(
         await times(5)
         before = await times(20)
     for call_id in flood:
-        await queue.ask(call_id, 0, 0, 0, question(model), 60, key="many")
+        await queue.ask(JudgeRequest(call_id, 0, 0, question(model)), 60, key="many")
     async with judging(runtime(redis_url, upstream)):
         during = await times(20)
         left = int(await redis.zcard(layout.JUDGE_QUEUE))

@@ -2,16 +2,18 @@
 next job."""
 
 import time
-from typing import Any
+from typing import Literal
 
 import pytest
 from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
 
 from policy.base import JudgeQuestion
 from policy.judging import SYSTEM
+from policy.session.effects import JudgeRequest
 from protocol.errors import JudgeUnavailable
 from streams import judge_scripts, layout
 from streams.connection import Connection
+from streams.judge_scripts import JudgeAnswer, JudgeTurn
 from tests.support.upstreams.judging import Client
 from workers.judge_queue import JudgeQueue
 
@@ -33,21 +35,32 @@ def in_ms(seconds: float) -> int:
 async def test_asking_twice_is_one_job(queue: JudgeQueue, redis: Client) -> None:
     call_id = layout.new_call_id()
     for _ in range(2):
-        await queue.ask(call_id, 0, 0, 0, QUESTION, 10)
+        await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION), 10)
     assert await redis.zcard(layout.JUDGE_QUEUE) == 1
 
 
-QUEUE = [layout.JUDGE_QUEUE, layout.JUDGE_WAKE_UPS, layout.JUDGE_TURNS, layout.JUDGE_SHARES]
-TAKE: list[Any] = ["1", "0", 670_000, 3_000, 5, 88_400, 4_000]
-
-
 async def turn(
-    connection: Connection, mine: str, *last: str | bytes | int, call_id: str = ""
-) -> Any:
-    keys = [*QUEUE, *([layout.facts_key(call_id), layout.call_key(call_id)] if call_id else [])]
-    stored, *taken = await connection.script(judge_scripts.JUDGE_TURN, keys, [mine, *TAKE, *last])
-    assert stored == 1
-    return taken
+    connection: Connection,
+    token: str,
+    *,
+    take: Literal["no", "first", "again"] = "first",
+    judged: JudgeAnswer | None = None,
+    is_stored: bool = True,
+) -> JudgeTurn:
+    found = await judge_scripts.take_turn(
+        connection,
+        token,
+        take=take,
+        was_woken=False,
+        mark_ms=670_000,
+        beat_ms=3_000,
+        max_tries=5,
+        retry_s=88_400,
+        max_depth=4_000,
+        answered=judged,
+    )
+    assert found.is_stored == is_stored
+    return found
 
 
 async def test_a_turn_names_keys_as_everybody_does(
@@ -57,16 +70,15 @@ async def test_a_turn_names_keys_as_everybody_does(
     # the last byte names the shard
     for call_id in (layout.new_call_id()[:-2] + "07", layout.new_call_id()[:-2] + "2c"):
         job_id = layout.judge_job_id(call_id, 3, 14, 0)
-        await queue.ask(call_id, 3, 14, 0, QUESTION, 20)
-        assert (await turn(connection, "me"))[::2] == [job_id.encode(), 1]
+        await queue.ask(JudgeRequest(call_id, 3, 14, QUESTION), 20)
+        found = await turn(connection, "me")
+        assert (found.job_id, found.tries) == (job_id.encode(), 1)
         assert await redis.get(layout.judge_beat_key(call_id, 3, 14)) == b"me"
         assert await redis.get(in_progress_key_prefix + job_id) == b"me"
         assert await redis.get(retry_key_prefix + job_id) == b"1"
         field = layout.judgement_field(3, 14)
-        said = await turn(
-            connection, "me", job_id, layout.facts_channel(call_id), field, "{}", call_id=call_id
-        )
-        assert said == []
+        judged = JudgeAnswer(call_id, job_id, field, b"{}")
+        assert not (await turn(connection, "me", judged=judged)).job_id
         assert await redis.hget(layout.facts_key(call_id), field) == b"{}"
         left = {
             layout.judge_beat_key(call_id, 3, 14),
@@ -79,10 +91,10 @@ async def test_a_turn_gives_a_job_to_one_judge_and_again_to_that(
     queue: JudgeQueue, connection: Connection
 ) -> None:
     call_id = layout.new_call_id()
-    await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
+    await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION), 20)
     first = await turn(connection, "one")
-    assert await turn(connection, "two") == []
-    assert (await turn(connection, "one"))[:2] == first[:2]
+    assert not (await turn(connection, "two")).job_id
+    assert (await turn(connection, "one"))[1:3] == first[1:3]
 
 
 async def test_a_turn_gives_no_question_that_is_answered_or_worked_on(
@@ -90,13 +102,13 @@ async def test_a_turn_gives_no_question_that_is_answered_or_worked_on(
 ) -> None:
     answered, begun, expired, tried, open_ = (layout.new_call_id() for _ in range(5))
     for number, call_id in enumerate((answered, begun, expired, tried, open_)):
-        await queue.ask(call_id, 0, 0, 1, QUESTION, 20)
+        await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION, 1), 20)
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:1": number + 1})
     await redis.hset(layout.facts_key(answered), layout.judgement_field(0, 0), "{}")
     await redis.set(layout.judge_beat_key(begun, 0, 0), "another")
     await redis.delete(f"arq:job:{expired}:0:0:1")
     await redis.set(f"arq:retry:{tried}:0:0:1", 5)
-    assert (await turn(connection, "me"))[0] == f"{open_}:0:0:1".encode()
+    assert (await turn(connection, "me")).job_id == f"{open_}:0:0:1".encode()
     # the others are off the queue
     assert await redis.zrange(layout.JUDGE_QUEUE, 0, -1) == [f"{open_}:0:0:1".encode()]
     assert await redis.get(layout.judge_beat_key(begun, 0, 0)) == b"another"
@@ -108,16 +120,16 @@ async def test_a_turn_looks_past_all_that_others_work_on(
     """More than a page of the queue, some of it to be taken away in passing."""
     calls = [layout.new_call_id() for _ in range(90)]
     for number, call_id in enumerate(calls):
-        await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
+        await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION), 20)
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
         if number % 3 == 0:
             await redis.delete(f"arq:job:{call_id}:0:0:0")
         elif number < 85:
             await redis.set(f"arq:in-progress:{call_id}:0:0:0", "another", ex=60)
-    assert [(await turn(connection, name))[0] for name in "abcd"] == [
+    assert [(await turn(connection, name)).job_id for name in "abcd"] == [
         f"{calls[n]}:0:0:0".encode() for n in (85, 86, 88, 89)
     ]
-    assert await turn(connection, "e") == []
+    assert not (await turn(connection, "e")).job_id
     assert await redis.zcard(layout.JUDGE_QUEUE) == 60
 
 
@@ -125,10 +137,10 @@ async def test_a_judge_that_is_busy_leaves_no_bell_behind(
     queue: JudgeQueue, connection: Connection, redis: Client
 ) -> None:
     for _ in range(3):
-        await queue.ask(layout.new_call_id(), 0, 0, 0, QUESTION, 20)
+        await queue.ask(JudgeRequest(layout.new_call_id(), 0, 0, QUESTION), 20)
     assert await redis.llen(layout.JUDGE_WAKE_UPS) == 3
     for name in "abc":
-        assert await turn(connection, name)
+        assert (await turn(connection, name)).job_id
     assert await redis.llen(layout.JUDGE_WAKE_UPS) == 0
 
 
@@ -136,13 +148,11 @@ async def test_a_late_answer_is_told_so_and_changes_nothing(
     queue: JudgeQueue, connection: Connection, redis: Client
 ) -> None:
     call_id, field = layout.new_call_id(), layout.judgement_field(0, 0)
-    await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
-    job_id = (await turn(connection, "me"))[0]
+    await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION), 20)
+    job_id = (await turn(connection, "me")).job_id.decode()
     await redis.hset(layout.facts_key(call_id), field, "first")
-    keys = [*QUEUE, layout.facts_key(call_id), layout.call_key(call_id)]
-    last: list[Any] = [job_id, layout.facts_channel(call_id), field, "second"]
-    said = await connection.script(judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, *last])
-    assert said == [0]
+    judged = JudgeAnswer(call_id, job_id, field, b"second")
+    assert not (await turn(connection, "me", judged=judged, is_stored=False)).job_id
     assert await redis.hget(layout.facts_key(call_id), field) == b"first"
     assert await redis.zcard(layout.JUDGE_QUEUE) == 0
 
@@ -151,12 +161,11 @@ async def test_an_answer_about_a_call_that_is_over_is_not_kept(
     queue: JudgeQueue, connection: Connection, redis: Client
 ) -> None:
     call_id = layout.new_call_id()
-    await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
+    await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION), 20)
     await redis.delete(layout.call_key(call_id))
-    job_id = (await turn(connection, "me"))[0]
-    keys = [*QUEUE, layout.facts_key(call_id), layout.call_key(call_id)]
-    last: list[Any] = [job_id, layout.facts_channel(call_id), layout.judgement_field(0, 0), "{}"]
-    assert await connection.script(judge_scripts.JUDGE_TURN, keys, ["me", *TAKE, *last]) == [0]
+    job_id = (await turn(connection, "me")).job_id.decode()
+    judged = JudgeAnswer(call_id, job_id, layout.judgement_field(0, 0), b"{}")
+    assert not (await turn(connection, "me", judged=judged, is_stored=False)).job_id
     assert not await redis.exists(layout.facts_key(call_id))
     assert await redis.zcard(layout.JUDGE_QUEUE) == 0, "the question is over all the same"
 
@@ -166,14 +175,11 @@ async def test_a_judge_that_ends_stores_its_answer_and_takes_nothing(
 ) -> None:
     mine, other = layout.new_call_id(), layout.new_call_id()
     for number, call_id in enumerate((mine, other)):
-        await queue.ask(call_id, 0, 0, 0, QUESTION, 20)
+        await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION), 20)
         await redis.zadd(layout.JUDGE_QUEUE, {f"{call_id}:0:0:0": number + 1})
-    job_id = (await turn(connection, "me"))[0]
-    keys = [*QUEUE, layout.facts_key(mine), layout.call_key(mine)]
-    last: list[Any] = [job_id, layout.facts_channel(mine), layout.judgement_field(0, 0), "{}"]
-    assert await connection.script(
-        judge_scripts.JUDGE_TURN, keys, ["again", "0", *TAKE[1:], *last]
-    ) == [1]
+    job_id = (await turn(connection, "me")).job_id.decode()
+    judged = JudgeAnswer(mine, job_id, layout.judgement_field(0, 0), b"{}")
+    assert not (await turn(connection, "again", take="no", judged=judged)).job_id
     assert await redis.zrange(layout.JUDGE_QUEUE, 0, -1) == [f"{other}:0:0:0".encode()]
     assert not await redis.exists(in_progress_key_prefix + f"{other}:0:0:0")
 
@@ -185,7 +191,7 @@ async def ask(queue: JudgeQueue, key: str, count: int = 1) -> list[str]:
     """Ask so many questions of a key, each of another call; gives the jobs."""
     calls = [layout.new_call_id() for _ in range(count)]
     for call_id in calls:
-        await queue.ask(call_id, 0, 0, 0, QUESTION, 20, key=key)
+        await queue.ask(JudgeRequest(call_id, 0, 0, QUESTION), 20, key=key)
     return [layout.judge_job_id(call_id, 0, 0, 0) for call_id in calls]
 
 
@@ -194,11 +200,11 @@ async def taken(connection: Connection, count: int, *, done: bool = False) -> li
     jobs = []
     for _ in range(count):
         found = await turn(connection, f"place {time.monotonic_ns()}")
-        if not found:
+        if not found.job_id:
             break
-        jobs.append(found[0].decode())
+        jobs.append(found.job_id.decode())
         if done:
-            await connection.call("ZREM", layout.JUDGE_QUEUE, found[0])
+            await connection.call("ZREM", layout.JUDGE_QUEUE, found.job_id)
     return jobs
 
 
@@ -303,8 +309,7 @@ async def test_a_judge_that_asks_again_gets_what_it_took(
     await ask(queue, "many", 40)
     first = await turn(connection, "me")
     await taken(connection, 20)
-    again = ["me", "again", *TAKE[1:]]
-    assert (await connection.script(judge_scripts.JUDGE_TURN, QUEUE, again))[1] == first[0]
+    assert (await turn(connection, "me", take="again")).job_id == first.job_id
 
 
 async def test_turns_and_shares_expire(queue: JudgeQueue, redis: Client) -> None:

@@ -126,7 +126,7 @@ class Run:
         return self
 
     def collect(self) -> None:
-        for end in self.blocks.pump():
+        while (end := self.blocks.slots.pump()) is not None:
             self.end = end
         taken = self.outbox.drain()
         self.out += taken.outputs

@@ -1,20 +1,24 @@
 """Views asked without HTTP: the page as a reader gets it, and what it was made of."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from starlette.routing import Match
+from starlette.routing import Route as HttpRoute
+
 from db.labels import Labels
 from db.read.queries import AuditReader
 from db.switches import DebugSwitches
-from pages.page import Answer, Download, Page, PageRequest, Services, Who
+from pages.http.views import read_params
+from pages.page import Answer, Download, Page, PageRequest, Route, Services, Who
 from pages.render import render
-from pages.router import Router
 from pages.routes import ROUTES
 from protocol.config import Config
+from protocol.errors import NotFound
 from protocol.runtime import Runtime
 
 Made = TypeVar("Made")
@@ -34,7 +38,14 @@ class Shown:
         return self.page.values
 
 
-_ROUTER = Router(ROUTES)
+def find(path: str, routes: Sequence[Route] = ROUTES) -> tuple[Route, dict[str, str]]:
+    """Return the route of a page, and its parameters. Raises NotFound."""
+    for route in routes:
+        http_route = HttpRoute(route.path, route.view, methods=[route.method])
+        match, found = http_route.matches({"type": "http", "method": "GET", "path": path})
+        if match is Match.FULL:
+            return route, read_params(found["path_params"])
+    raise NotFound("there is no such page")
 
 
 class Pages:
@@ -46,7 +57,7 @@ class Pages:
     async def answer(self, url: str, **given: Any) -> tuple[Answer, PageRequest]:
         """Return what a view answers."""
         path, query = urlsplit(url).path, urlsplit(url).query
-        route, params = _ROUTER.find("GET", path)
+        route, params = find(path)
         asked = PageRequest(
             path=path,
             params=params,
@@ -86,12 +97,15 @@ async def pages_of(
 
 
 def ask(
-    database_url: str, config: dict[str, Any], work: Callable[[Pages], Awaitable[Made]]
+    database_url: str,
+    config: dict[str, Any],
+    work: Callable[[Pages], Awaitable[Made]],
+    redis_url: str = "redis://127.0.0.1:1",
 ) -> Made:
     """Ask the pages of a record."""
 
     async def run() -> Made:
-        async with pages_of(database_url, config) as pages:
+        async with pages_of(database_url, config, redis_url) as pages:
             return await work(pages)
 
     return asyncio.run(run())

@@ -7,10 +7,11 @@ from typing import Any
 
 from protocol.config import Limits
 from streams import layout, scripts
-from streams.connection import Argument, Connection
+from streams.connection import Connection
 from streams.layout import Start
+from streams.scripts import Claimed
 from tests.support.servers.dispatch import Adopted
-from workers.policy.claims import Claimed, Claims
+from workers.policy.claims import Claims
 
 GATEWAY = "gw-1"
 COUNT = 12
@@ -34,26 +35,8 @@ async def begin(redis: Connection, body: bytes = b"{}") -> str:
         policy_sets=(),
         body_sha256=sha256(body).digest(),
     )
-    keys = [
-        layout.dispatch_key(0),
-        layout.audit_key(0),
-        layout.memory_key(0),
-        layout.call_key(call_id),
-        layout.body_key(call_id),
-    ]
-    args: list[Argument] = [
-        1000,
-        1000,
-        60_000,
-        600_000,
-        600_000,
-        "0",
-        layout.pack(start),
-        body,
-        call_id,
-        "k",
-    ]
-    assert await redis.script(scripts.START, keys, args) == [b"OK"]
+    bounds = scripts.StartBounds(1000, 1000, 60_000, 600_000, 600_000)
+    assert await scripts.start(redis, bounds, [(start, body)]) == [b"OK"]
     return call_id
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from protocol.config import Config
 from protocol.runtime import Runtime
 from streams import layout, scripts
-from streams.connection import Argument, Connection
+from streams.connection import Connection
 from streams.layout import Start
 from tests.support.waiting import wait_until
 from workers.policy.call import OwnedCall
@@ -85,26 +85,8 @@ async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: st
         policy_sets=(),
         body_sha256=sha256(body).digest(),
     )
-    keys = [
-        layout.dispatch_key(0),
-        layout.audit_key(0),
-        layout.memory_key(0),
-        layout.call_key(call_id),
-        layout.body_key(call_id),
-    ]
-    args: list[Argument] = [
-        1000,
-        1000,
-        60_000,
-        600_000,
-        600_000,
-        "0",
-        layout.pack(start),
-        body,
-        call_id,
-        "k",
-    ]
-    assert await redis.script(scripts.START, keys, args) == [b"OK"]
+    bounds = scripts.StartBounds(1000, 1000, 60_000, 600_000, 600_000)
+    assert await scripts.start(redis, bounds, [(start, body)]) == [b"OK"]
     return call_id
 
 
@@ -112,7 +94,7 @@ async def dispatched(redis: Connection, worker: PolicyWorker, key: str = "k") ->
     """Begin a call, and wait until a worker has approved its request."""
     call_id = await begin(redis, key=key)
     await wait_until(
-        lambda: call_id in worker.calls and worker.calls[call_id].released == 1,
+        lambda: call_id in worker.calls and worker.calls[call_id].queue.released == 1,
         what="the request is dispatched",
     )
     return worker.calls[call_id]

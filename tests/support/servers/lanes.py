@@ -319,9 +319,9 @@ class Lane:
             owned = policy.policy.calls.get(call.id)
             if (
                 owned is None
-                or owned.expected != call.seq
-                or owned.sending is not None
-                or call.has_out
+                or owned.inbox.expected != call.appender.seq
+                or owned.queue.sending is not None
+                or call.outgoing.size
             ):
                 return False
         return True

@@ -156,6 +156,7 @@ class Product:
         self.environments: dict[Role, Mapping[str, str]] = {}
         """What stands in the environment of a role besides."""
         self.config_file = folder / "sluice.yaml"
+        self.config = config
         self.config_file.write_text(yaml.safe_dump(config))
         self.redis = redis.Redis.from_url(redis_url)
 

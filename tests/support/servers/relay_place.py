@@ -46,7 +46,7 @@ class Place:
 
     def reply(self, **fields: Any) -> None:
         """What a worker releases next."""
-        number = self.call.expected
+        number = self.call.order.expected
         self.call.on_reply(reply_of(self.call.id, number, number + 1, **fields))
         self.call.relay()
 
@@ -66,7 +66,9 @@ class Place:
         """The call's stream, as soon as it is as `wanted`."""
         async with asyncio.timeout(10):
             while True:
-                found = await self.bus.redis.call("XRANGE", self.call.stream_key, "1-0", "+")
+                found = await self.bus.redis.call(
+                    "XRANGE", self.call.appender.stream_key, "1-0", "+"
+                )
                 entries = [layout.unpack_entry(fields[1]) for _, fields in found]
                 if wanted(entries):
                     return entries
@@ -102,13 +104,13 @@ async def opened(
     sender = Upstreams(config, bus)
     await bus.open()
     place = Place(bus, sender, body)
-    await bus.redis.call("XADD", place.call.stream_key, layout.START_ID, layout.BLOB, b"")
+    await bus.redis.call("XADD", place.call.appender.stream_key, layout.START_ID, layout.BLOB, b"")
     try:
         yield place
     finally:
         await place.end()
         await sender.close()
-        await bus.redis.call("DEL", place.call.stream_key)
+        await bus.redis.call("DEL", place.call.appender.stream_key)
         await bus.close()
 
 

@@ -2,11 +2,11 @@
 
 import time
 from hashlib import sha256
-from typing import Any
 
 from streams import layout, scripts
-from streams.connection import Argument, Connection
+from streams.connection import Connection, RedisError
 from streams.layout import Reply, Start
+from streams.scripts import ClaimAnswer, Claimed, Delivery, FencedEnd
 from tests.support.servers.dispatch import GATEWAY
 
 LEASE_MS = 5_000
@@ -32,57 +32,30 @@ def make_start(call_id: str, body: bytes = b"{}") -> Start:
     )
 
 
+def bounds(
+    *, max_queue: int = 10, max_backlog: int = 10, claim_ms: int = 5000
+) -> scripts.StartBounds:
+    """Bounds under which a call begins."""
+    return scripts.StartBounds(max_queue, max_backlog, claim_ms, 60_000, 60_000)
+
+
 async def begin(
     redis: Connection, *, claim_ms: int = 5000, queue: int = 10, backlog: int = 10
-) -> tuple[str, Any]:
+) -> tuple[str, bytes | RedisError]:
     """Begin a call; returns its id and what the script said."""
     call_id = layout.new_call_id()
-    keys = [
-        layout.dispatch_key(0),
-        layout.audit_key(0),
-        layout.memory_key(0),
-        layout.call_key(call_id),
-        layout.body_key(call_id),
-    ]
-    args: list[Argument] = [
-        queue,
-        backlog,
-        claim_ms,
-        60_000,
-        60_000,
-        "0",
-        layout.pack(make_start(call_id)),
-        b"{}",
-        call_id,
-        "k",
-    ]
-    return call_id, (await redis.script(scripts.START, keys, args))[0]
+    limits = bounds(max_queue=queue, max_backlog=backlog, claim_ms=claim_ms)
+    [outcome] = await scripts.start(redis, limits, [(make_start(call_id), b"{}")])
+    return call_id, outcome
 
 
-async def begin_large(redis: Connection, body: bytes, *, queue: int = 10) -> tuple[str, Any]:
+async def begin_large(
+    redis: Connection, body: bytes, *, queue: int = 10
+) -> tuple[str, bytes | RedisError]:
     """As a gateway begins a call with a large request: the body first, and both or neither."""
     call_id = layout.new_call_id()
-    keys = [
-        layout.dispatch_key(0),
-        layout.audit_key(0),
-        layout.memory_key(0),
-        layout.call_key(call_id),
-        layout.body_key(call_id),
-    ]
-    await redis.call("SET", keys[4], body, "PX", 60_000)
-    args: list[Argument] = [
-        queue,
-        10,
-        5000,
-        60_000,
-        60_000,
-        "1",
-        layout.pack(make_start(call_id, body)),
-        b"",
-        call_id,
-        "k",
-    ]
-    return call_id, (await redis.script(scripts.START, keys, args))[0]
+    limits = bounds(max_queue=queue)
+    return call_id, await scripts.start_large(redis, limits, make_start(call_id, body), body)
 
 
 async def deliver(redis: Connection, consumer: str) -> str:
@@ -112,33 +85,49 @@ async def claim(
     due: int | None = None,
     pins: tuple[str, ...] = (),
     patience: int = 60_000,
-) -> list[Any]:
+) -> ClaimAnswer:
     """Claim a call; returns what the script said."""
     due = int(time.time() * 1000) + 5000 if due is None else due
-    args: list[Argument] = [
-        consumer,
-        "1" if takeover else "0",
-        60_000,
-        "0",
-        LEASE_MS,
-        patience,
-        len(pins),
-        *pins,
-        token,
+    answers = await scripts.claim(
+        redis,
+        0,
+        [Delivery(entry, call_id, due)],
+        {call_id: token},
+        consumer=consumer,
+        pins=pins,
+        is_takeover=takeover,
+        is_late=False,
+        call_ttl_ms=60_000,
+        lease_ms=LEASE_MS,
+        patience_ms=patience,
+    )
+    return answers[call_id]
+
+
+async def take(
+    redis: Connection,
+    call_id: str,
+    entry: str,
+    token: str,
+    *,
+    consumer: str = "w2",
+    takeover: bool = False,
+    pins: tuple[str, ...] = (),
+    patience: int = 60_000,
+) -> Claimed:
+    """Claim a call, which succeeds."""
+    answer = await claim(
+        redis,
+        call_id,
         entry,
-        due,
-    ]
-    said: list[Any] = (
-        await redis.script(scripts.CLAIM, [layout.dispatch_key(0), *claim_keys(call_id)], args)
-    )[0]
-    return said
-
-
-def claim_keys(call_id: str) -> list[str]:
-    """The keys of a call that the claim script takes."""
-    return [
-        key(call_id) for key in (layout.ctl_key, layout.call_key, layout.body_key, layout.facts_key)
-    ]
+        token=token,
+        consumer=consumer,
+        takeover=takeover,
+        pins=pins,
+        patience=patience,
+    )
+    assert answer.claimed is not None, answer
+    return answer.claimed
 
 
 async def finish(
@@ -151,28 +140,11 @@ async def finish(
     counts: str = "",
 ) -> str:
     """End a call; returns what the script said."""
-    keys = [
-        layout.dispatch_key(0),
-        layout.audit_key(0),
-        layout.reply_key(0, GATEWAY),
-        layout.counts_key(0),
-    ]
-    keys += [*finish_keys(call_id), layout.ended_key(0)]
-    said = await redis.script(
-        scripts.FINISH, keys, [60_000, 60_000, token, b"end", reply, "1" if gone else "0", counts]
+    row = FencedEnd(call_id, token, b"end", reply, gone, counts)
+    [said] = await scripts.finish(
+        redis, 0, GATEWAY, [row], ended_ttl_ms=60_000, reply_ttl_ms=60_000
     )
-    return str(said[0].decode())
-
-
-def finish_keys(call_id: str) -> list[str]:
-    """The keys of a call that the script of its end takes."""
-    return [key(call_id) for key in (layout.ctl_key, layout.call_key, layout.facts_key)]
-
-
-async def set_fact(redis: Connection, call_id: str, field: str, value: str) -> Any:
-    """Set a fact of a call, unless it is set; returns for each field whether it was written."""
-    keys = [layout.facts_key(call_id), layout.call_key(call_id)]
-    return await redis.script(scripts.FACT, keys, [layout.facts_channel(call_id), field, value])
+    return said.decode()
 
 
 async def release(
@@ -190,32 +162,13 @@ async def release(
     written: int = 0,
 ) -> str:
     """Release something of a call; returns what the script said."""
-    keys = [
-        layout.gateway_key(0, GATEWAY),
-        layout.reply_key(0, GATEWAY),
-        layout.audit_key(0),
-        layout.ctl_key(call_id),
-    ]
-    blob = layout.pack(Reply(call_id, number, following)) if reply is None else reply
-    said = await redis.script(
-        scripts.RELEASE,
-        keys,
-        [
-            max_reply,
-            60_000,
-            "1" if strict else "0",
-            token,
-            number,
-            following,
-            digest,
-            following,
-            blob,
-            b"audit",
-            *pin,
-            written,
-        ],
+    packed = layout.pack(Reply(call_id, number, following)) if reply is None else reply
+    key, seq = layout.ctl_key(call_id), following
+    row = (key, token, number, following, digest, seq, packed, b"audit", *pin, written)
+    [said] = await scripts.release(
+        redis, 0, GATEWAY, [row], max_reply=max_reply, reply_ttl_ms=60_000, is_strict=strict
     )
-    return str(said[0].decode())
+    return said.decode()
 
 
 async def lengths(redis: Connection) -> tuple[int, int]:
@@ -229,5 +182,5 @@ async def claimed(redis: Connection, token: str = "t1") -> tuple[str, str]:
     """Begin a call that `w1` claims; returns its id and its entry."""
     call_id, _ = await begin(redis)
     entry = await deliver(redis, "w1")
-    assert (await claim(redis, call_id, entry, token=token, consumer="w1"))[0] == b"OK"
+    assert (await claim(redis, call_id, entry, token=token, consumer="w1")).outcome == b"OK"
     return call_id, entry

@@ -27,15 +27,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from streams import scripts
+from streams import lua
 
 Way = Literal["error", "before", "after", "crash"]
 WAYS: tuple[Way, ...] = ("error", "before", "after")
-_SCRIPTS = {
-    scripts.sha(source).encode(): name
-    for name, source in vars(scripts).items()
-    if isinstance(source, str) and source in scripts.ALL
-}
+_SCRIPTS = {sha.encode(): name.upper() for name, sha in lua.SHA.items()}
 _KEY = re.compile(rb"sluice:\{\d+\}:([a-z-]+)|(arq:[a-z-]+)")
 _TABLE = re.compile(r"\b(?:INTO|FROM|JOIN)\s+\"?([a-z_][a-z_.]*)\"?(?!\()", re.IGNORECASE)
 _REFUSED = b"*1\r\n$8\r\nINJECTED\r\n"

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from policy.base import Judgement, JudgeQuestion
 from policy.judging import SYSTEM
+from policy.session.effects import JudgeRequest
 from protocol.config import Config
 from protocol.runtime import Runtime
 from streams import layout
@@ -131,11 +132,12 @@ class QueueOfCalls(JudgeQueue):
     """The queue of a worker whose calls have the streams that calls have: without one, nobody keeps
     the answer."""
 
-    async def ask(self, call_id: str, *args: Any, **kwargs: Any) -> None:
+    async def ask(self, request: JudgeRequest, within_s: float, *, key: str = "") -> None:
         """Ask about a call."""
-        await self._redis.call("XADD", layout.call_key(call_id), "*", "b", "start")
-        await self._redis.call("PEXPIRE", layout.call_key(call_id), 60_000)
-        await super().ask(call_id, *args, **kwargs)
+        stream = layout.call_key(request.call_id)
+        await self._redis.call("XADD", stream, "*", "b", "start")
+        await self._redis.call("PEXPIRE", stream, 60_000)
+        await super().ask(request, within_s, key=key)
 
 
 async def answer(redis: Client, call_id: str, *, block: int = 0, step: int = 0) -> Judgement:
@@ -155,5 +157,5 @@ async def judged(
 ) -> Judgement:
     call_id = layout.new_call_id()
     async with judging(settings):
-        await queue.ask(call_id, 0, 0, 0, asked, within_s)
+        await queue.ask(JudgeRequest(call_id, 0, 0, asked), within_s)
         return await answer(redis, call_id)
