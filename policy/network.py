@@ -21,41 +21,18 @@ MAX_URLS = 200
 """Of one text; there is no call for more."""
 _MAX_URL = 2048
 _METADATA = frozenset(
-    (
-        "169.254.169.254",
-        "169.254.170.2",
-        "169.254.170.23",
-        "100.100.100.200",
-        "168.63.129.16",
-        "192.0.0.192",
-        "fd00:ec2::254",
-        "fd20:ce::254",
-        "169.254.169.249",
-        "169.254.169.253",
-        "169.254.0.23",
-        "169.254.42.42",
-        "fd00:42::42",
-    )
+    "169.254.169.254 169.254.170.2 169.254.170.23 100.100.100.200 168.63.129.16"
+    " 192.0.0.192 fd00:ec2::254 fd20:ce::254 169.254.169.249 169.254.169.253 169.254.0.23"
+    " 169.254.42.42 fd00:42::42".split()
 )
 _METADATA_NAMES = re.compile(
     r"metadata(?:\.google\.internal|\.goog|\.internal|\.azure\.internal|\.tencentyun\.com"
     r"|\.platformequinix\.com)?|"
     r"instance-data(?:\.ec2\.internal)?"
 )
-_PRIVATE_ENDS = (
-    ".local",
-    ".localdomain",
-    ".internal",
-    ".intranet",
-    ".lan",
-    ".home",
-    ".corp",
-    ".private",
-    ".home.arpa",
-    ".svc",
-    ".cluster.local",
-    ".ts.net",
-    ".consul",
+_PRIVATE_ENDS = tuple(
+    ".local .localdomain .internal .intranet .lan .home .corp .private .home.arpa .svc"
+    " .cluster.local .ts.net .consul".split()
 )
 _PRIVATE_NETS = tuple(
     map(
@@ -101,65 +78,22 @@ _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 REGISTRIES = tuple(
     name.replace(" ", ".")
     for name in (
-        "pypi org",
-        "files pythonhosted org",
-        "test pypi org",
-        "registry npmjs org",
-        "npmjs com",
-        "www npmjs com",
-        "registry yarnpkg com",
-        "crates io",
-        "static crates io",
-        "index crates io",
-        "rubygems org",
-        "proxy golang org",
-        "sum golang org",
-        "repo maven apache org",
-        "repo1 maven org",
-        "plugins gradle org",
-        "packagist org",
-        "repo packagist org",
-        "api nuget org",
-        "hex pm",
-        "repo hex pm",
-        "pub dev",
-        "hackage haskell org",
-        "conda anaconda org",
-        "repo anaconda com",
-        "deb debian org",
-        "security debian org",
-        "archive ubuntu com",
-        "security ubuntu com",
-        "dl-cdn alpinelinux org",
-        "registry-1 docker io",
-        "docker io",
-        "auth docker io",
-        "ghcr io",
-        "quay io",
-        "mcr microsoft com",
-        "gcr io",
-        "jsr io",
-        "deno land",
-        "cran r-project org",
-        "formulae brew sh",
-        "download pytorch org",
-        "pypi nvidia com",
-        "registry k8s io",
-        "flathub org",
-        "dl flathub org",
-    )
+        "pypi org, files pythonhosted org, test pypi org, registry npmjs org, npmjs com,"
+        " www npmjs com, registry yarnpkg com, crates io, static crates io, index crates io,"
+        " rubygems org, proxy golang org, sum golang org, repo maven apache org, repo1 maven org,"
+        " plugins gradle org, packagist org, repo packagist org, api nuget org, hex pm, repo hex pm,"
+        " pub dev, hackage haskell org, conda anaconda org, repo anaconda com, deb debian org,"
+        " security debian org, archive ubuntu com, security ubuntu com, dl-cdn alpinelinux org,"
+        " registry-1 docker io, docker io, auth docker io, ghcr io, quay io, mcr microsoft com,"
+        " gcr io, jsr io, deno land, cran r-project org, formulae brew sh, download pytorch org,"
+        " pypi nvidia com, registry k8s io, flathub org, dl flathub org"
+    ).split(", ")
 )
 """Indices of packages, whose hosts do not take what anybody sends. In pieces: no file here names an
 index as an address."""
-FORGES = (
-    "github.com",
-    "api.github.com",
-    "codeload.github.com",
-    "objects.githubusercontent.com",
-    "gitlab.com",
-    "bitbucket.org",
-    "codeberg.org",
-    "salsa.debian.org",
+FORGES = tuple(
+    "github.com api.github.com codeload.github.com objects.githubusercontent.com"
+    " gitlab.com bitbucket.org codeberg.org salsa.debian.org".split()
 )
 """Where code is shared: known as a host, but whoever wishes writes there."""
 LISTED = (*REGISTRIES, *FORGES)

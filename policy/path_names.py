@@ -8,37 +8,14 @@ TEMPORARY = tuple(
 """.split()
 )
 SYSTEM = (
-    "/bin/",
-    "/sbin/",
-    "/lib/",
-    "/lib32/",
-    "/lib64/",
-    "/libx32/",
-    "/usr/",
-    "/etc/",
-    "/boot/",
-    "/sys/",
-    "/proc/",
-    "/var/",
-    "/opt/",
-    "/srv/",
-    "/run/",
-    "/snap/",
-    "/nix/",
-    "/efi/",
-    "/lost+found/",
-    "/system/",
-    "/library/",
-    "/applications/",
-    "/private/etc/",
-    "/private/var/",
-    "/cores/",
-    "/c:/windows/",
+    *"""
+    /bin/ /sbin/ /lib/ /lib32/ /lib64/ /libx32/ /usr/ /etc/ /boot/ /sys/ /proc/ /var/ /opt/
+    /srv/ /run/ /snap/ /nix/ /efi/ /lost+found/ /system/ /library/ /applications/
+    /private/etc/ /private/var/ /cores/ /c:/windows/ /c:/programdata/ /c:/boot/
+    /c:/recovery/
+""".split(),
     "/c:/program files/",
     "/c:/program files (x86)/",
-    "/c:/programdata/",
-    "/c:/boot/",
-    "/c:/recovery/",
 )
 MADE_AGAIN = tuple(
     """

@@ -9,7 +9,10 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from policy.sql_asks import explained, only_asks
+from policy.word_tables import by_word
 from protocol.bounds import MAX_SQL_CHARS
 
 if TYPE_CHECKING:
@@ -264,50 +267,28 @@ def _more_kinds(node: "exp.Expr") -> set[Kind]:
     return kinds
 
 
+_OTHERS = """
+AlterSession Attach Block Cache CaseStatement Command Comment Connect Declare Detach Disconnect EndStatement
+Execute ExecuteSql Export ForIn Get IfBlock Install Iterate Leave ListStage LoadData LoopBlock MultitableInserts
+Put QueryTransform Refresh RepeatBlock Return Show StoredProcedure Summarize Uncache Undrop WhileBlock
+"""
+"""Statements without a kind, and what holds statements or runs programs: a statement with one in it
+is not known."""
+_KINDS = """
+Select SetOperation Values : select
+Create Into : create
+TruncateTable : truncate
+Insert Update Delete Merge Drop Alter Grant Revoke Set Use Copy Describe Lock Transaction Commit Rollback Pragma
+    Analyze Kill :
+"""
+"""Kinds by the parser's names of statements; the others have the name that it has in small letters."""
+
+
 @cache
 def _others() -> tuple[type, ...]:
-    """Statements without a kind, and what holds statements or runs programs: a statement with one
-    in it is not known."""
     from sqlglot import exp
 
-    return (
-        exp.AlterSession,
-        exp.Attach,
-        exp.Block,
-        exp.Cache,
-        exp.CaseStatement,
-        exp.Command,
-        exp.Comment,
-        exp.Connect,
-        exp.Declare,
-        exp.Detach,
-        exp.Disconnect,
-        exp.EndStatement,
-        exp.Execute,
-        exp.ExecuteSql,
-        exp.Export,
-        exp.ForIn,
-        exp.Get,
-        exp.IfBlock,
-        exp.Install,
-        exp.Iterate,
-        exp.Leave,
-        exp.ListStage,
-        exp.LoadData,
-        exp.LoopBlock,
-        exp.MultitableInserts,
-        exp.Put,
-        exp.QueryTransform,
-        exp.Refresh,
-        exp.RepeatBlock,
-        exp.Return,
-        exp.Show,
-        exp.StoredProcedure,
-        exp.Summarize,
-        exp.Uncache,
-        exp.Undrop,
-        exp.WhileBlock,
-    )
+    return tuple(getattr(exp, name) for name in _OTHERS.split())
 
 
 @cache
@@ -315,29 +296,6 @@ def _kinds() -> "dict[type, Kind]":
     from sqlglot import exp
 
     return {
-        exp.Select: "select",
-        exp.SetOperation: "select",
-        exp.Values: "select",
-        exp.Insert: "insert",
-        exp.Update: "update",
-        exp.Delete: "delete",
-        exp.Merge: "merge",
-        exp.Create: "create",
-        exp.Into: "create",
-        exp.Drop: "drop",
-        exp.Alter: "alter",
-        exp.TruncateTable: "truncate",
-        exp.Grant: "grant",
-        exp.Revoke: "revoke",
-        exp.Set: "set",
-        exp.Use: "use",
-        exp.Copy: "copy",
-        exp.Describe: "describe",
-        exp.Lock: "lock",
-        exp.Transaction: "transaction",
-        exp.Commit: "commit",
-        exp.Rollback: "rollback",
-        exp.Pragma: "pragma",
-        exp.Analyze: "analyze",
-        exp.Kill: "kill",
+        getattr(exp, name): msgspec.convert(kind or name.lower(), Kind)
+        for name, kind in by_word(_KINDS).items()
     }

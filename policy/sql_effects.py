@@ -7,7 +7,7 @@ name. What the parser does not understand is unsure, never harmless.
 """
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -15,52 +15,27 @@ from policy.sql import ANY, EXECUTABLE, Kind, NotOneStatement, understood
 from policy.sql_asks import is_pragma, only_asks, only_plans
 from policy.sql_functions import SqlEffect, changes, named
 from policy.sql_lexing import STYLES, Guarded, Style, cut, guarded, replaced, without_nested
+from policy.word_tables import by_word
 from protocol.bounds import MAX_SQL_CHARS
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-WRITES: frozenset[SqlEffect] = frozenset(
-    (
-        "write",
-        "delete",
-        "unbounded",
-        "schema",
-        "privilege",
-        "catalogue",
-        "file",
-        "execute",
-        "network",
-        "session",
-        "lock",
-    )
-)
+WRITES = frozenset[SqlEffect](get_args(SqlEffect)) - {"read", "several"}
 """Effects that a reader of a database has no need of."""
-_BY_KIND: dict[str, tuple[SqlEffect, ...]] = {
-    "select": ("read",),
-    "insert": ("write",),
-    "update": ("write",),
-    "delete": ("delete",),
-    "merge": ("write",),
-    "create": ("schema",),
-    "drop": ("schema", "delete"),
-    "alter": ("schema",),
-    "truncate": ("delete", "unbounded"),
-    "grant": ("privilege",),
-    "revoke": ("privilege",),
-    "set": ("session",),
-    "use": ("session",),
-    "copy": ("file",),
-    "describe": ("read",),
-    "lock": ("lock",),
-    "transaction": (),
-    "commit": (),
-    "rollback": (),
-    "pragma": ("session",),
-    "analyze": ("read",),
-    "kill": ("session",),
-    "show": ("read",),
-}
+_BY_KIND = by_word("""
+select describe analyze show : read
+insert update merge : write
+delete : delete
+create alter : schema
+drop : schema delete
+truncate : delete unbounded
+grant revoke : privilege
+set use pragma kill : session
+copy : file
+lock : lock
+transaction commit rollback :
+""")
 _BODIES = re.compile(
     r"(?is)^\s*(?:do\b|execute\b|exec\b|call\b|prepare\b|begin\s+(?!tran|work|;|$)|declare\b|if\b"
     r"|while\b|for\b|"
@@ -266,7 +241,9 @@ def _in_tree(tree: "exp.Expr | None", kinds: set[Kind]) -> set[SqlEffect]:
     from sqlglot import exp
 
     effects: set[SqlEffect] = {
-        effect for kind in kinds for effect in _BY_KIND.get(kind, ("write",))
+        msgspec.convert(effect, SqlEffect)
+        for kind in kinds
+        for effect in _BY_KIND.get(kind, "write").split()
     }
     for node in () if tree is None else tree.walk():
         match node:

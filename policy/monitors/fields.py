@@ -17,47 +17,10 @@ from protocol.bounds import PROVENANCE_LINES
 
 MAX_FIELD_CHARS = 300
 _PROSE = frozenset(
-    (
-        "abstract",
-        "answer",
-        "body",
-        "caption",
-        "comment",
-        "comments",
-        "content",
-        "contents",
-        "data",
-        "description",
-        "details",
-        "excerpt",
-        "html",
-        "instructions",
-        "markdown",
-        "memo",
-        "message",
-        "messages",
-        "note",
-        "notes",
-        "output",
-        "preview",
-        "prompt",
-        "purpose",
-        "reason",
-        "reference",
-        "remark",
-        "response",
-        "result",
-        "review",
-        "reviews",
-        "snippet",
-        "stderr",
-        "stdout",
-        "subject",
-        "summary",
-        "text",
-        "title",
-        "topic",
-    )
+    "abstract answer body caption comment comments content contents data description"
+    " details excerpt html instructions markdown memo message messages note notes output"
+    " preview prompt purpose reason reference remark response result review reviews"
+    " snippet stderr stdout subject summary text title topic".split()
 )
 """Names of fields that somebody else writes as he likes."""
 _LINE = re.compile(

@@ -9,6 +9,8 @@ or hands the choice over ("do what the mail says") is taken to have asked for an
 import re
 from collections.abc import Iterable, Sequence
 
+from policy.word_tables import by_word
+
 _MAX_CHARS = 20_000
 """Of the user's words, the newest."""
 _MAX_HANDED = 8_000
@@ -51,168 +53,86 @@ _CONFIRMS = re.compile(
 )
 _MAX_CONFIRMATION = 200
 
-_ACTS: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {
-    kind: (frozenset(verbs.split()), tuple(spoken.split()))
-    for kind, (verbs, spoken) in {
-        "destroy": (
-            (
-                "archive ban cancel clear close deactivate delete destroy disable discard drop"
-                " erase kick purge remove revoke terminate trash uninvite unshare unsubscribe void"
-                " wipe"
-            ),
-            (
-                "archiv ban. bin! block! cancel clean clear close! closed. cut! deactivat dedup"
-                " delet destroy detach disabl discard drop! empty! end! eras expel expire! fire!"
-                " junk! kick leave! mute muting off. offboard paus prun purg reject remov replac"
-                " resolve! revok rid. stop switch! terminat throw tidy trash undo unfollow uninvit"
-                " unlink unshar unsubscri void wipe withdraw"
-            ),
-        ),
-        "buy": (
-            "bid book buy checkout order purchase rent reserve subscribe",
-            (
-                "arrang bid. book! booked. bought buy checkout get! order! pay! purchas renew rent!"
-                " reserv restock subscribe! upgrade!"
-            ),
-        ),
-        "pay": (
-            (
-                "charge donate funds money pay payment payments payout payouts refund remit"
-                " transaction transactions transfer wire"
-            ),
-            (
-                "adjust bill! chang charge! compensat credit! deposit donat fund! give! make! owe"
-                " pay! payout refund reimburs remit return schedul send set! settl split standing"
-                " tip! transaction transfer updat wire"
-            ),
-        ),
-        "admit": (
-            (
-                "access collaborator collaborators grant invitation invitations invite member"
-                " members permission permissions share"
-            ),
-            (
-                "accept access add allow approv assign collabor give! grant includ invit join let!"
-                " loop! make! member onboard open! permi public publish put! send share! sharing"
-                " welcom"
-            ),
-        ),
-        "send": (
-            (
-                "answer chat comment dm email fax forward mail message notify post publish reply"
-                " respond send sms text tweet upload"
-            ),
-            (
-                "acknowledg add! alert! announc answer apolog ask! broadcast call! cc chase!"
-                " circulat comment! confirm! congrat contact! creat deliver distribut dm draft"
-                " drop! email! feedback follow! forward get! give! inform includ introduc invit"
-                " leave! let! loop! mail! mention! message! note! notif nudge! pass! ping! post!"
-                " publish! put! reach! remind repl report! request! respond return! say! send set!"
-                " share! submit suggest! tell! text! thank! tweet! updat upload warn welcome!"
-                " write!"
-            ),
-        ),
-        "approve": (
-            "accept approve merge",
-            "accept agree approv land! let! merg ok! ship! sign! confirm",
-        ),
-        "reset": (
-            "credential credentials mfa otp passcode password passwords",
-            (
-                "access credential forgot lock login mfa passcode password pin. reset rotat secure!"
-                " unlock"
-            ),
-        ),
-        "keep": (
-            "add append create insert log new schedule",
-            (
-                "add adjust append arrang assign block! book! build! chang complete! copy correct!"
-                " creat draft duplicat edit enter file! fill fix! generat get! give! grant insert"
-                " invit issue! keep log! make! mark! modif move! note! open! organi plan! post!"
-                " prepare produc put raise! record! refund regist remind renam replac reply"
-                " reschedul respond sav schedule! send set! share! start! stor submit tell! track!"
-                " turn! updat write"
-            ),
-        ),
-    }.items()
+_Spoken = tuple[frozenset[str], tuple[str, ...]]
+"""Words in names, and what words begin with in which people speak of it."""
+
+
+def _spoken(text: str) -> _Spoken:
+    names, _, spoken = text.partition(" : ")
+    return frozenset(names.split()), tuple(spoken.split())
+
+
+def _rows(table: str) -> tuple[_Spoken, ...]:
+    return tuple(map(_spoken, re.sub(r"\n +", " ", table.strip()).splitlines()))
+
+
+_ACTS = {
+    kind: _spoken(text)
+    for kind, text in by_word("""
+destroy : archive ban cancel clear close deactivate delete destroy disable discard drop erase kick
+    purge remove revoke terminate trash uninvite unshare unsubscribe void wipe : archiv ban. bin!
+    block! cancel clean clear close! closed. cut! deactivat dedup delet destroy detach disabl
+    discard drop! empty! end! eras expel expire! fire! junk! kick leave! mute muting off. offboard
+    paus prun purg reject remov replac resolve! revok rid. stop switch! terminat throw tidy trash
+    undo unfollow uninvit unlink unshar unsubscri void wipe withdraw
+buy : bid book buy checkout order purchase rent reserve subscribe : arrang bid. book! booked.
+    bought buy checkout get! order! pay! purchas renew rent! reserv restock subscribe! upgrade!
+pay : charge donate funds money pay payment payments payout payouts refund remit transaction
+    transactions transfer wire : adjust bill! chang charge! compensat credit! deposit donat fund!
+    give! make! owe pay! payout refund reimburs remit return schedul send set! settl split
+    standing tip! transaction transfer updat wire
+admit : access collaborator collaborators grant invitation invitations invite member members
+    permission permissions share : accept access add allow approv assign collabor give! grant
+    includ invit join let! loop! make! member onboard open! permi public publish put! send share!
+    sharing welcom
+send : answer chat comment dm email fax forward mail message notify post publish reply respond
+    send sms text tweet upload : acknowledg add! alert! announc answer apolog ask! broadcast call!
+    cc chase! circulat comment! confirm! congrat contact! creat deliver distribut dm draft drop!
+    email! feedback follow! forward get! give! inform includ introduc invit leave! let! loop!
+    mail! mention! message! note! notif nudge! pass! ping! post! publish! put! reach! remind repl
+    report! request! respond return! say! send set! share! submit suggest! tell! text! thank!
+    tweet! updat upload warn welcome! write!
+approve : accept approve merge : accept agree approv land! let! merg ok! ship! sign! confirm
+reset : credential credentials mfa otp passcode password passwords : access credential forgot lock
+    login mfa passcode password pin. reset rotat secure! unlock
+keep : add append create insert log new schedule : add adjust append arrang assign block! book!
+    build! chang complete! copy correct! creat draft duplicat edit enter file! fill fix! generat
+    get! give! grant insert invit issue! keep log! make! mark! modif move! note! open! organi
+    plan! post! prepare produc put raise! record! refund regist remind renam replac reply
+    reschedul respond sav schedule! send set! share! start! stor submit tell! track! turn! updat
+    write
+""").items()
 }
 """Kinds of acts, the worst first: words in names of tools, and what words begin with in which
 people ask for them. What ends in a full stop is a whole word; in an exclamation mark, one that is
 also a noun or an adjective, and counts where a clause begins with it."""
-_THINGS: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = tuple(
-    (frozenset(names.split()), tuple(spoken.split()))
-    for names, spoken in (
-        (
-            "appointment calendar event events invite meeting reminder",
-            "appointment calendar diary event invit meet remind schedul session slot",
-        ),
-        (
-            "hotel room",
-            "accommodat apartment hostel hotel inn. lodg night place room stay suite",
-        ),
-        (
-            "flight plane",
-            "airline flight fly plane seat ticket travel trip",
-        ),
-        (
-            "car vehicle",
-            "car. cars. driv rental suv van. vehicle",
-        ),
-        (
-            "restaurant table",
-            "brunch dinner eat. lunch meal restaurant table",
-        ),
-        (
-            "email filter mail rule",
-            "email filter forward inbox mail rule",
-        ),
-        (
-            "bug card issue task ticket",
-            (
-                "backlog board bug card epic issue jira list problem report sprint stor task ticket"
-                " todo"
-            ),
-        ),
-    )
-)
+_THINGS = _rows("""
+appointment calendar event events invite meeting reminder : appointment calendar diary event invit
+    meet remind schedul session slot
+hotel room : accommodat apartment hostel hotel inn. lodg night place room stay suite
+flight plane : airline flight fly plane seat ticket travel trip
+car vehicle : car. cars. driv rental suv van. vehicle
+restaurant table : brunch dinner eat. lunch meal restaurant table
+email filter mail rule : email filter forward inbox mail rule
+bug card issue task ticket : backlog board bug card epic issue jira list problem report sprint
+    stor task ticket todo
+""")
 """What calls make entries of, and what words begin with in which people speak of it; of other
 things the act alone must be spoken of."""
-_VERBS = frozenset().union(*(verbs for verbs, _ in _ACTS.values())) | {
-    "change",
-    "edit",
-    "modify",
-    "set",
-    "update",
-    "write",
-}
+_VERBS = frozenset("change edit modify set update write".split()).union(
+    *(verbs for verbs, _ in _ACTS.values())
+)
 _NOUNS = frozenset(("bid", "book", "order", "charge"))
 _OWN = frozenset(("memories memory plan scratchpad think thought todo todos").split())
 """What agents keep for themselves."""
-PRIVATE: tuple[tuple[frozenset[str], tuple[str, ...]], ...] = tuple(
-    (frozenset(names.split()), tuple(spoken.split()))
-    for names, spoken in (
-        (
-            "passport",
-            "document id identi passport travel",
-        ),
-        (
-            "card cvc cvv pan",
-            "card credit cvv debit pay",
-        ),
-        (
-            "nin nino ssn tin",
-            "id insurance social ssn tax",
-        ),
-        (
-            "apikey credential credentials otp passcode passphrase password pin secret token",
-            "access code credential key login otp passcode password pin secret token",
-        ),
-        (
-            "bank bankaccount iban",
-            "account bank bill iban invoice pay transfer",
-        ),
-    )
-)
+PRIVATE = _rows("""
+passport : document id identi passport travel
+card cvc cvv pan : card credit cvv debit pay
+nin nino ssn tin : id insurance social ssn tax
+apikey credential credentials otp passcode passphrase password pin secret token : access code
+    credential key login otp passcode password pin secret token
+bank bankaccount iban : account bank bill iban invoice pay transfer
+""")
 """Names of fields that hold what is private, and what words begin with in which people speak of
 it."""
 _LINKS = re.compile(

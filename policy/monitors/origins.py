@@ -56,18 +56,7 @@ _ESCAPED = re.compile(r"\\(?:([\"'/\\])|[nrt]|\n *(?:\\(?= ))?)")
 _TEXTS = re.compile(r"\"((?:[^\"\\]|\\[\"/]){4,300})\"")
 """Texts in arguments."""
 _OF_ADDRESSES = ("address", "contact", "email", "invit", "mail")
-_OF_ACCOUNTS = (
-    "bill",
-    "iban",
-    "invoice",
-    "paid",
-    "pay",
-    "refund",
-    "rent.",
-    "settl",
-    "standing",
-    "transfer",
-)
+_OF_ACCOUNTS = tuple("bill iban invoice paid pay refund rent. settl standing transfer".split())
 _MAX_GLUED = 20_000
 _AROUND, _SHARED, _MAX_PLACES = 150, 3, 20
 _MAX_PRIVATE, _MAX_NAMED = 200, 50

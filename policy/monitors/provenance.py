@@ -33,7 +33,7 @@ _SAID: dict[Origin, str] = {
     "unasked": "the user did not ask for such a call",
 }
 _MOST_WHY, _MOST_ENTRIES = 5, 16
-_OPEN = ("anybody", "anyone", "everybody", "everyone", "link", "open", "public", "publish", "world")
+_OPEN = tuple("anybody anyone everybody everyone link open public publish world".split())
 """What words begin with in which people ask that anybody may see something."""
 _LIGHT = 1_024
 """Characters of a history that weigh as much as a byte of arguments."""

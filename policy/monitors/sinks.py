@@ -36,254 +36,45 @@ much, and when."""
 MAX_VALUES = 2_000
 MAX_VALUE_CHARS = 500
 _READS = frozenset(
-    (
-        "browse",
-        "calculate",
-        "check",
-        "count",
-        "describe",
-        "download",
-        "fetch",
-        "find",
-        "get",
-        "inspect",
-        "is",
-        "list",
-        "lookup",
-        "query",
-        "read",
-        "retrieve",
-        "search",
-        "show",
-        "view",
-        "visit",
-        "whoami",
-    )
+    "browse calculate check count describe download fetch find get inspect is list lookup"
+    " query read retrieve search show view visit whoami".split()
 )
-_OPENED = frozenset(
-    (
-        "browser",
-        "document",
-        "email",
-        "file",
-        "link",
-        "mail",
-        "message",
-        "page",
-        "tab",
-        "url",
-        "website",
-    )
-)
+_OPENED = frozenset("browser document email file link mail message page tab url website".split())
 _DESTROYS = frozenset(
-    (
-        "archive",
-        "ban",
-        "cancel",
-        "clear",
-        "close",
-        "deactivate",
-        "delete",
-        "destroy",
-        "disable",
-        "discard",
-        "drop",
-        "erase",
-        "kick",
-        "purge",
-        "remove",
-        "revoke",
-        "terminate",
-        "trash",
-        "uninvite",
-        "unshare",
-        "unsubscribe",
-        "wipe",
-    )
+    "archive ban cancel clear close deactivate delete destroy disable discard drop erase"
+    " kick purge remove revoke terminate trash uninvite unshare unsubscribe wipe".split()
 )
-_ACTS = _DESTROYS | {
-    "accept",
-    "add",
-    "append",
-    "approve",
-    "assign",
-    "attach",
-    "change",
-    "charge",
-    "convert",
-    "copy",
-    "create",
-    "draft",
-    "edit",
-    "enable",
-    "execute",
-    "forward",
-    "grant",
-    "import",
-    "insert",
-    "invite",
-    "merge",
-    "modify",
-    "move",
-    "open",
-    "pay",
-    "payout",
-    "post",
-    "publish",
-    "put",
-    "refund",
-    "rename",
-    "reply",
-    "reset",
-    "respond",
-    "rotate",
-    "run",
-    "save",
-    "schedule",
-    "send",
-    "set",
-    "share",
-    "start",
-    "submit",
-    "transfer",
-    "trigger",
-    "update",
-    "upload",
-    "upsert",
-    "write",
-}
-_BUYS = frozenset(
-    (
-        "bid",
-        "book",
-        "buy",
-        "checkout",
-        "donate",
-        "order",
-        "pay",
-        "purchase",
-        "rent",
-        "reserve",
-        "subscribe",
-    )
+_ACTS = _DESTROYS | set(
+    "accept add append approve assign attach change charge convert copy create draft edit"
+    " enable execute forward grant import insert invite merge modify move open pay payout"
+    " post publish put refund rename reply reset respond rotate run save schedule send set"
+    " share start submit transfer trigger update upload upsert write".split()
 )
+_BUYS = frozenset("bid book buy checkout donate order pay purchase rent reserve subscribe".split())
 _RECIPIENT = frozenset(
-    (
-        "account",
-        "assignee",
-        "attendee",
-        "attendees",
-        "bcc",
-        "beneficiary",
-        "bic",
-        "callback",
-        "cc",
-        "channel",
-        "channels",
-        "destination",
-        "domain",
-        "email",
-        "emails",
-        "endpoint",
-        "forward",
-        "guest",
-        "guests",
-        "host",
-        "hostname",
-        "iban",
-        "invitee",
-        "invitees",
-        "member",
-        "members",
-        "mobile",
-        "owner",
-        "participant",
-        "participants",
-        "payee",
-        "phone",
-        "receiver",
-        "recipient",
-        "recipients",
-        "server",
-        "swift",
-        "target",
-        "to",
-        "user",
-        "username",
-        "users",
-        "wallet",
-        "webhook",
-    )
+    "account assignee attendee attendees bcc beneficiary bic callback cc channel channels"
+    " destination domain email emails endpoint forward guest guests host hostname iban"
+    " invitee invitees member members mobile owner participant participants payee phone"
+    " receiver recipient recipients server swift target to user username users wallet"
+    " webhook".split()
 )
 _CREDENTIAL = frozenset(
-    (
-        "apikey",
-        "credential",
-        "credentials",
-        "otp",
-        "passcode",
-        "passphrase",
-        "passwd",
-        "password",
-        "pin",
-        "secret",
-        "token",
-    )
+    "apikey credential credentials otp passcode passphrase passwd password pin secret token".split()
 )
-_LINK = frozenset(("href", "link", "links", "site", "uri", "url", "urls", "website"))
+_LINK = frozenset("href link links site uri url urls website".split())
 _AMOUNT = frozenset(("amount", "price", "quantity", "sum", "total", "value"))
-_DATE = frozenset(("date", "day", "deadline", "due", "end", "start", "time", "until", "when"))
+_DATE = frozenset("date day deadline due end start time until when".split())
 _PROSE = frozenset(
-    (
-        "body",
-        "comment",
-        "content",
-        "description",
-        "message",
-        "note",
-        "notes",
-        "reason",
-        "subject",
-        "text",
-        "title",
-    )
+    "body comment content description message note notes reason subject text title".split()
 )
 _NUMBERED = frozenset(("id", "ids", "key", "sid", "uid", "uuid"))
 """What is numbered is no prose: `message_id`."""
 _SIZES = frozenset(
-    (
-        "adults",
-        "children",
-        "count",
-        "currency",
-        "guests",
-        "limit",
-        "method",
-        "nights",
-        "number",
-        "party",
-        "people",
-        "persons",
-        "rooms",
-        "seats",
-        "size",
-        "type",
-    )
+    "adults children count currency guests limit method nights number party people"
+    " persons rooms seats size type".split()
 )
 _OPENS = frozenset(
-    (
-        "access",
-        "audience",
-        "link",
-        "mode",
-        "privacy",
-        "role",
-        "scope",
-        "sharing",
-        "type",
-        "view",
-        "visibility",
-    )
+    "access audience link mode privacy role scope sharing type view visibility".split()
 )
 _ANYBODY = frozenset(
     (
@@ -301,54 +92,17 @@ _ANYBODY = frozenset(
 _ENTRY_BLANKS = 3
 """An entry has four words or more: what is shorter stands in two texts by chance."""
 _HOW = frozenset(
-    (
-        "cascade",
-        "force",
-        "hard",
-        "mode",
-        "notification",
-        "notifications",
-        "notify",
-        "permanent",
-        "permanently",
-        "resolution",
-        "updates",
-    )
+    "cascade force hard mode notification notifications notify permanent permanently"
+    " resolution updates".split()
 )
 """How something is deleted, not what."""
 _PAYS = frozenset(
-    (
-        "accept",
-        "approve",
-        "charge",
-        "donate",
-        "merge",
-        "pay",
-        "payment",
-        "payout",
-        "refund",
-        "remit",
-        "transfer",
-        "wire",
-    )
+    "accept approve charge donate merge pay payment payout refund remit transfer wire".split()
 )
 """What cannot be taken back."""
 _HANDLES = frozenset(
-    (
-        "booking",
-        "charge",
-        "customer",
-        "id",
-        "ids",
-        "intent",
-        "invoice",
-        "key",
-        "number",
-        "order",
-        "payment",
-        "subscription",
-        "transaction",
-    )
+    "booking charge customer id ids intent invoice key number order payment subscription"
+    " transaction".split()
 )
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d.{0,20})?")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
