@@ -68,6 +68,9 @@ class Stdin(msgspec.Struct, frozen=True):
 NO_STDIN = Stdin()
 
 
+ProgramSource = Literal["argument", "stdin", "file", "command"]
+
+
 class Program(msgspec.Struct, frozen=True):
     """Program text that a command would run itself, as `python -c` does.
 
@@ -79,7 +82,7 @@ class Program(msgspec.Struct, frozen=True):
 
     language: str
     text: Word
-    source: Literal["argument", "stdin", "file", "command"]
+    source: ProgramSource
     is_read: bool = False
 
 

@@ -22,21 +22,25 @@ class Args(msgspec.Struct, frozen=True):
     values: tuple[tuple[str, Word], ...]
     operands: tuple[Word, ...]
 
-    def has(self, *names: str) -> bool:
-        """Is one of these options given? A long one may be cut short, as GNU programs take it:
-        `--recurs`."""
+    def has(self, names: str) -> bool:
+        """Is one of these options given, as `-r|--recursive`? A long one may be cut short, as GNU
+        programs take it: `--recurs`."""
+        options = names.split("|")
         for flag in self.flags:
-            if flag in names or _begins(flag, names):
+            if flag in options or _begins(flag, options):
                 return True
-        return bool(self.values) and bool(self.all(*names))
+        return bool(self.values) and bool(self.all(names))
 
-    def all(self, *names: str) -> list[Word]:
+    def all(self, names: str) -> list[Word]:
         """Return the values of these options."""
-        return [value for option, value in self.values if option in names or _begins(option, names)]
+        options = names.split("|")
+        return [
+            value for option, value in self.values if option in options or _begins(option, options)
+        ]
 
-    def first(self, *names: str) -> Word | None:
+    def first(self, names: str) -> Word | None:
         """Return the value of the first of these options."""
-        values = self.all(*names)
+        values = self.all(names)
         return values[0] if values else None
 
     @property

@@ -3,6 +3,7 @@ not isolate."""
 
 import re
 
+from policy.effects import Kind
 from policy.shell.command import Command, Word
 from policy.shell.commands.args import Args
 from policy.shell.commands.file_commands import is_remote
@@ -22,62 +23,19 @@ _OF_CLOUDS = re.compile(
 """Registries where one needs an account to put images."""
 
 
-_NOUNS = frozenset(
-    "container image volume network system builder compose stack service secret swarm node buildx"
-    " pod machine context".split()
-)
+def _copied(command: Command, args: Args, findings: Findings) -> None:
+    findings.read(*(w for w in args.operands[1:] if not re.match(r"[\w.-]+:", w.known)))
 
 
-def _docker(command: Command, args: Args, findings: Findings) -> None:
-    removes_volumes = any(
-        word.text in ("-v", "--volumes", "-fv", "-vf") for word in command.words[1:]
-    )
-    texts = [text for text in args.texts if text != "--"]
-    if command.name in ("docker-compose", "podman-compose"):
-        texts = ["compose", *texts]
-    verbs = texts[:3]
-    noun = verbs[0] if verbs else ""
-    if noun in _NOUNS:
-        verbs = verbs[1:]
-    else:
-        noun = ""
-    verb = verbs[0] if verbs else ""
-    if verb in ("run", "create", "exec") or (noun in ("", "container") and verb == "start"):
-        _container(args, findings)
-    prunes_volumes = any(word.text in ("--volumes", "--volumes=true") for word in command.words[1:])
-    if (noun == "system" and verb == "prune" and (args.has("-a", "--all") or prunes_volumes)) or (
-        noun == "volume" and verb in ("rm", "prune", "remove")
-    ):
-        findings.add(
-            "delete",
-            "unknown" if noun == "volume" or prunes_volumes else "temp",
-            " ".join(texts),
-            wide=True,
-        )
-    elif (noun == "compose" and verb in ("down", "rm") and removes_volumes) or (
-        noun in ("stack", "swarm", "service", "secret", "machine")
-        and verb in ("rm", "remove", "leave", "down")
-    ):
-        findings.add("delete", "unknown", " ".join(texts), wide=True)
-    elif verb in ("rm", "rmi", "kill", "stop") and any(_is_all(word) for word in args.operands[1:]):
-        # $(docker ps -aq): all containers of the machine, with what is in them
-        if verb == "rm" and (args.has("-v", "--volumes") or args.has("-f", "--force")):
-            findings.add("delete", "unknown", " ".join(texts), wide=True)
-        else:
-            findings.add("process", "unknown", " ".join(texts), wide=True)
-    elif verb in ("push", "save", "export", "login", "pull"):
-        findings.add("network", "listed", " ".join(texts[1:2]))
-    elif verb == "cp":
-        for word in args.operands[1:]:
-            if not re.match(r"[\w.-]+:", word.known):
-                findings.read(word)
+def _ended(command: Command, args: Args, findings: Findings) -> None:
+    """`docker rm $(docker ps -aq)`: all containers of the machine, with what is in them."""
+    if any(word.text is None and word.outputs for word in args.operands[1:]):
+        removes = "rm" in args.texts[:2] and args.has("-v|--volumes|-f|--force")
+        kind: Kind = "delete" if removes else "process"
+        findings.add(kind, "unknown", " ".join(args.texts), wide=True)
 
 
-def _is_all(word: Word) -> bool:
-    return word.text is None and bool(word.outputs)
-
-
-def _container(args: Args, findings: Findings) -> None:
+def _container(command: Command, args: Args, findings: Findings) -> None:
     if args.has("--privileged"):
         findings.add("privilege", "root", "--privileged")
     if any(word.known == "host" for word in args.all("--pid")):
@@ -97,7 +55,7 @@ def _container(args: Args, findings: Findings) -> None:
         ):
             findings.add("privilege", "device", place.path)
     mounts = False
-    for word in [*args.all("-v", "--volume"), *args.all("--mount")]:
+    for word in [*args.all("-v|--volume"), *args.all("--mount")]:
         text = word.known
         if "=" in text and (source := re.search(r"(?:source|src)=([^,]+)", text)) is not None:
             path, read_only = source[1], "readonly" in text or ",ro" in text
@@ -135,14 +93,8 @@ def _mount(path: str, read_only: bool, findings: Findings) -> None:
         findings.add("read", "credentials", place.path)
 
 
-_HERE = re.compile(
-    r"(?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)(?:-|\Z)"
-)
-"""Contexts of clusters on this machine, which are made and thrown away with a command."""
-
-
 def _manifests(command: Command, args: Args, findings: Findings) -> None:
-    for word in args.all("-f", "--filename", "-k"):
+    for word in args.all("-f|--filename|-k"):
         if "://" in word.known:
             findings.add("execute", findings.scope_of_host(word), word.known)
         elif word.known != "-":
@@ -304,78 +256,6 @@ def _buckets(command: Command, texts: list[str], flags: list[str], findings: Fin
         findings.add("defence", "unknown", joined)
 
 
-def _plans(command: Command, args: Args, findings: Findings) -> None:
-    """`terraform destroy` and its kind."""
-    texts = [word.known for word in command.words[1:]]
-    verbs = [text for text in texts if not text.startswith("-")]
-    verb = next((v for v in verbs if v not in ("stack", "run-all")), "")
-    joined = " ".join(texts)
-    if verb in (
-        "plan",
-        "show",
-        "validate",
-        "output",
-        "list",
-        "status",
-        "get",
-        "history",
-        "template",
-        "lint",
-        "diff",
-        "synth",
-        "preview",
-    ):
-        return
-    if (
-        verb
-        in (
-            "destroy",
-            "uninstall",
-            "delete",
-            "down",
-            "undefine",
-            "del",
-            "purge",
-            "nuke",
-            "rm",
-            "remove",
-        )
-        or "-destroy" in texts
-        or "--destroy" in texts
-        or verbs[:2] in (["state", "rm"], ["workspace", "delete"], ["stack", "rm"])
-    ):
-        if not any(text in ("--dry-run", "--what-if", "--dry-run=client") for text in texts):
-            findings.add("delete", "unknown", joined, wide=not _HERE.fullmatch(command.name))
-    elif verb in ("apply", "up", "deploy") and any(
-        text
-        in (
-            "-auto-approve",
-            "--auto-approve",
-            "--yes",
-            "-y",
-            "--skip-preview",
-            "--require-approval=never",
-            "--terragrunt-non-interactive",
-        )
-        for text in texts
-    ):
-        findings.add("write", "unknown", joined)
-    elif command.name in (
-        "virsh",
-        "vagrant",
-        "VBoxManage",
-        "vboxmanage",
-        "qm",
-        "pct",
-        "lxc",
-        "incus",
-        "multipass",
-        "xl",
-        "esxcli",
-    ) and any(v in ("shutdown", "reboot", "suspend", "halt") for v in verbs):
-        findings.add("process", "unknown", joined)
-
-
 _ENDS = re.compile(
     r"(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke|del)(?:[-:_]\w+)*|\w+:(?:drop|reset|destroy|"
     r"purge|delete|wipe)"
@@ -415,7 +295,11 @@ def _service(command: Command, args: Args, findings: Findings) -> None:
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
+NOUN := (?:container|image|volume|network|system|builder|compose|stack|service|secret|swarm|node|buildx|pod|machine|context)
 HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)
+PLANS := '^(?:(?:stack|run-all) )*(?:plan|show|validate|output|list|status|get|history|template|lint|diff|synth|preview)(?: |$)'
+ENDS := '^(?:(?:stack|run-all) )*(?:destroy|uninstall|delete|down|undefine|del|purge|nuke|rm|remove)(?: |$)|^(?:state rm|workspace delete)(?: |$)'
+APPLIES := '^(?:(?:stack|run-all) )*(?:apply|up|deploy)(?: |$)'
 BROAD := (?:ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?|customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc|secrets?|clusters?|ingress\w*|svc|services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*)
 GUARDS := (?:networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*|validatingadmission\w*|podsecurity\w*|events?)
 BEFORE := (?is)(?:[^/,]*,)*
@@ -427,7 +311,16 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
         --add-host --build-arg --target -H --host --context -c --log-driver --log-opt --tmpfs --ulimit --dns --ip --link
         --volumes-from --cidfile --shm-size --format -n --tail --since --project-name --profile --secret --ssh
         --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
-    -> call docker
+    + text~'^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)' -> call container
+    text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
+    text~'^system prune(?: |$)' -a|--all -> delete temp {} wide
+    text~'^volume (?:rm|prune|remove)(?: |$)' -> delete unknown {} wide
+    text~'^compose (?:down|rm)(?: |$)' words=-v|--volumes|-fv|-vf -> delete unknown {} wide
+    text~'^(?:down|rm)(?: |$)' words=-v|--volumes|-fv|-vf name=docker-compose|podman-compose -> delete unknown compose {} wide
+    text~'^(?:stack|swarm|service|secret|machine) (?:rm|remove|leave|down)(?: |$)' -> delete unknown {} wide
+    text~'^(?:<NOUN> )?(?:rm|rmi|kill|stop)(?: |$)' -> call ended
+    text~'^(?:<NOUN> )?(?:push|save|export|login|pull)(?: |$)' -> network listed {2}
+    text~'^(?:<NOUN> )?cp(?: |$)' -> call copied
 kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --output --context --kubeconfig -c --container --cluster -k
         --image --overrides --field-selector --grace-period --timeout -p --patch --type --replicas --as --token -s --server --tail
         --since --from-literal --clusterrole --user --serviceaccount --cascade
@@ -453,7 +346,14 @@ aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci 
     -> call cloud
 terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
         k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
-    -> call plans
+    text~<PLANS> -> nothing
+    text~<ENDS> words=--dry-run|--what-if|--dry-run=client -> nothing
+    words=-destroy|--destroy words=--dry-run|--what-if|--dry-run=client -> nothing
+    text~<ENDS> -> delete unknown {line} wide:!name~<HERE>
+    words=-destroy|--destroy -> delete unknown {line} wide:!name~<HERE>
+    text~<APPLIES> words=-auto-approve|--auto-approve|--yes|-y|--skip-preview|--require-approval=never|--terragrunt-non-interactive
+        -> write unknown {line}
+    name=virsh|vagrant|vboxmanage|qm|pct|lxc|incus|multipass|xl|esxcli 1-=shutdown|reboot|suspend|halt -> process unknown {line}
 vault
     1=kv 2=get -> prints-secret
     1=token 2=create -> prints-secret
@@ -468,9 +368,10 @@ security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber
     name=security text~dump-keychain|find-(?:generic|internet)-password|export\b -> read credentials {}
     name=security text~delete-|add-trusted-cert|authorizationdb -> defence system {}
 """,
-    docker=_docker,
+    container=_container,
+    ended=_ended,
+    copied=_copied,
     manifests=_manifests,
     cloud=_cloud,
-    plans=_plans,
     service=_service,
 )

@@ -8,25 +8,27 @@ from policy.shell.commands.args import Args, args_of
 from policy.shell.commands.findings import Findings, Handler
 from policy.shell.commands.rule_table import rows
 from policy.sql_effects import read_sql
+from policy.sql_functions import SqlEffect
+from policy.word_tables import by_word
 from protocol.bounds import MAX_SQL_CHARS
 
-_CLIENTS = {
-    "postgres": "psql pgcli cockroach cqlsh isql usql dbcli",
-    "mysql": "mysql mariadb mycli",
-    "sqlite": "sqlite3 sqlite litecli",
-    "tsql": "sqlcmd tsql bcp",
-    "clickhouse": "clickhouse-client clickhouse",
-    "duckdb": "duckdb",
-    "bigquery": "bq",
-    "snowflake": "snowsql",
-    "presto": "presto",
-    "trino": "trino",
-    "hive": "hive beeline impala-shell",
-    "spark": "spark-sql",
-    "oracle": "sqlplus",
-    "athena": "athena",
-}
-_DIALECTS = {name: dialect for dialect, names in _CLIENTS.items() for name in names.split()}
+_DIALECTS = by_word("""
+psql pgcli cockroach cqlsh isql usql dbcli : postgres
+mysql mariadb mycli : mysql
+sqlite3 sqlite litecli : sqlite
+sqlcmd tsql bcp : tsql
+clickhouse-client clickhouse : clickhouse
+duckdb : duckdb
+bq : bigquery
+snowsql : snowflake
+presto : presto
+trino : trino
+hive beeline impala-shell : hive
+spark-sql : spark
+sqlplus : oracle
+athena : athena
+""")
+"""Dialects by the names of clients."""
 _MAX_SQL_TOKENS = 200
 """Of all SQL in one shell text: the parser takes some 50 microseconds for each."""
 _TOKENS_A_TEXT = 8
@@ -47,6 +49,12 @@ _META = re.compile(
     r"|excel|output\s*\||once\s*\||"
     r"load)\b|system\b|source\b|!|\\\!|--\s*!)\s*(.*)"
 )
+_OF_SQL: dict[Kind, tuple[SqlEffect, ...]] = {
+    "write": ("write", "schema"),
+    "execute": ("execute",),
+    "privilege": ("privilege", "catalogue"),
+    "read": ("read",),
+}
 _CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
 """A line for the client, not for the server."""
 
@@ -54,15 +62,15 @@ _CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
 def _sql_client(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, _VALUED)
     name = command.name
-    texts = [*args.all("-c", "--command", "-e", "--execute", "-q", "-Q", "--query", "-cmd")]
+    texts = [*args.all("-c|--command|-e|--execute|-q|-Q|--query|-cmd")]
     if name in ("sqlite3", "sqlite", "duckdb", "bq", "litecli"):
         texts += args.operands[1:]
         findings.read(*args.operands[:1])
-    for host in args.all("-h", "-S", "--host"):
+    for host in args.all("-h|-S|--host"):
         if name not in ("sqlite3", "duckdb"):
             findings.add("network", findings.scope_of_host(host), host.known)
-    findings.read(*args.all("-f", "--file", "-i", "--init-file"))
-    findings.write(*args.all("-o", "--output"))
+    findings.read(*args.all("-f|--file|-i|--init-file"))
+    findings.write(*args.all("-o|--output"))
     if command.stdin.kind == "text":
         texts.append(Word(command.stdin.text))
     for text in texts:
@@ -95,77 +103,49 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
         return
     reading = read_sql(text, dialect)
     short = " ".join(text.split())[:100]
-    if "unbounded" in reading.effects or (
-        "delete" in reading.effects and "schema" in reading.effects
-    ):
-        findings.add("delete", "unknown", short, wide=True)
-    elif "delete" in reading.effects:
-        findings.add("delete", "unknown", short)
-    if reading.effects & {"write", "schema"}:
-        findings.add("write", "unknown", short)
-    if reading.effects & {"execute"}:
-        findings.add("execute", "unknown", short)
-    if reading.effects & {"privilege", "catalogue"}:
-        findings.add("privilege", "unknown", short)
-    if "file" in reading.effects:
+    effects = reading.effects
+    if "delete" in effects or "unbounded" in effects:
+        is_wide = "unbounded" in effects or "schema" in effects
+        findings.add("delete", "unknown", short, wide=is_wide)
+    for kind, of_sql in _OF_SQL.items():
+        if not effects.isdisjoint(of_sql):
+            findings.add(kind, "unknown", short)
+    if "file" in effects:
         findings.add("read", "credentials", short)
-    if "read" in reading.effects:
-        findings.add("read", "unknown", short)
     if reading.unsure:
         if _NOT_LOADED.search(text[:2000]):
             findings.add("delete", "unknown", short, wide=True)
         findings.unsure.append("language: SQL that cannot be read")
 
 
-_STORES = {
-    "redis-cli": (
-        r"(?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass"
-        r"|slave-read-only|protected-mode)|"
-        r"slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*"
-        r"|--scan.*\bdel)\b"
-    ),
-    "valkey-cli": (
-        r"(?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b"
-    ),
-    "keydb-cli": r"(?i)\b(?:flushall|flushdb|shutdown)\b",
-    "mongo": (
-        r"(?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\("
-        r"|deleteMany\s*\(\s*\{\s*\}|"
-        r"remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}"
-    ),
-    "etcdctl": (
-        r"(?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user"
-        r" delete|role grant"
-    ),
-    "rabbitmqctl": (
-        r"(?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b"
-    ),
-    "influx": r"(?i)drop\s+(?:database|measurement|series)|\bdelete\b",
-    "kafka-topics": r"--delete",
-    "kafka-topics.sh": r"--delete",
-    "zkcli.sh": r"(?i)deleteall|rmr",
-    "zkcli": r"(?i)deleteall|rmr",
-    "nodetool": r"(?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b",
-    "mysqladmin": r"(?i)\b(?:drop|shutdown)\b",
-    "pg_ctl": r"(?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate",
-    "pg_resetwal": r".",
-    "pg_dropcluster": r".",
-    "dropdb": r"^(?!.*(?:--help|-V))",
-    "dropuser": r"^(?!.*--help)",
-    "mongorestore": r"--drop",
-    "pg_restore": r"(?:-c\b|--clean)",
-    "rails": r"db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)",
-    "rake": r"db:(?:drop|reset|purge|truncate\w*|schema:load)",
-    "prisma": r"migrate reset|db push.*(?:--force-reset|--accept-data-loss)",
-    "flyway": r"\bclean\b",
-    "liquibase": r"\bdrop-?all\b",
-    "alembic": r"downgrade base",
-    "sequelize": r"db:drop|undo:all",
-    "sequelize-cli": r"db:drop|undo:all",
-    "artisan": r"migrate:(?:fresh|reset|refresh)|db:wipe",
-    "knex": r"rollback --all",
-}
-_STORES["mongosh"] = _STORES["mongo"]
+_STORES = by_word(r"""
+redis-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b
+valkey-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b
+keydb-cli : (?i)\b(?:flushall|flushdb|shutdown)\b
+mongo mongosh : (?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}
+etcdctl : (?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user delete|role grant
+rabbitmqctl : (?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b
+influx : (?i)drop\s+(?:database|measurement|series)|\bdelete\b
+kafka-topics kafka-topics.sh : --delete
+zkcli.sh zkcli : (?i)deleteall|rmr
+nodetool : (?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b
+mysqladmin : (?i)\b(?:drop|shutdown)\b
+pg_ctl : (?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate
+pg_resetwal pg_dropcluster : .
+dropdb : ^(?!.*(?:--help|-V))
+dropuser : ^(?!.*--help)
+mongorestore : --drop
+pg_restore : (?:-c\b|--clean)
+rails : db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)
+rake : db:(?:drop|reset|purge|truncate\w*|schema:load)
+prisma : migrate reset|db push.*(?:--force-reset|--accept-data-loss)
+flyway : \bclean\b
+liquibase : \bdrop-?all\b
+alembic : downgrade base
+sequelize sequelize-cli : db:drop|undo:all
+artisan : migrate:(?:fresh|reset|refresh)|db:wipe
+knex : rollback --all
+""")
 
 
 def _store(command: Command, args: Args, findings: Findings) -> None:
@@ -173,7 +153,7 @@ def _store(command: Command, args: Args, findings: Findings) -> None:
     if command.stdin.kind == "text":
         joined = f"{joined} {command.stdin.text[:4000]}"
     pattern = _STORES[command.name]
-    hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h", "--host", "-u")
+    hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h|--host|-u")
     is_here = (
         command.place == "here" or command.wrappers[-1:] in (("docker",), ("podman",))
     ) and "--cluster" not in joined

@@ -142,7 +142,7 @@ def _sysctl(command: Command, args: Args, findings: Findings) -> None:
         name, sign, _ = word.known.partition("=")
         if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
             findings.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
-    for word in args_of(command, ("-p", "--load", "-f")).all("-p", "--load", "-f"):
+    for word in args_of(command, ("-p", "--load", "-f")).all("-p|--load|-f"):
         if findings.place(word).scope != "system":
             findings.add("write", "system", "/proc/sys/")
 

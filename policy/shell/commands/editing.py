@@ -14,8 +14,8 @@ from policy.shell.commands.findings import Findings, Handler
 
 def _sed(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-e", "-f", "-l", "--expression", "--file"))
-    scripts = args.all("-e", "--expression")
-    operands = args.operands if scripts or args.all("-f", "--file") else args.operands[1:]
+    scripts = args.all("-e|--expression")
+    operands = args.operands if scripts or args.all("-f|--file") else args.operands[1:]
     if any(flag == "-i" or flag.startswith("--in-place") for flag in args.flags) or any(
         name.startswith("--in-place") for name, _ in args.values
     ):
@@ -29,7 +29,7 @@ def _sed(command: Command, args: Args, findings: Findings) -> None:
 def _yq(command: Command, args: Args, findings: Findings) -> None:
     args = args_of(command, ("-o", "-p", "-I", "--output-format", "--from-file"))
     operands = args.operands[1:]
-    if args.has("-i", "--inplace", "--in-place"):
+    if args.has("-i|--inplace|--in-place"):
         findings.write(*operands)
     findings.read(*operands)
 
@@ -45,7 +45,7 @@ def in_place(command: Command, findings: Findings) -> None:
             findings.write(*args.operands)
     elif command.name.endswith("awk"):
         args = args_of(command, ("-i", "-v", "-F", "-f", "-e", "--include"))
-        if any(word.known == "inplace" for word in args.all("-i", "--include")):
+        if any(word.known == "inplace" for word in args.all("-i|--include")):
             findings.write(*args.operands[1:])
         for program in command.programs:
             for home, path in _AWK_WRITES.findall(program.text.known[:16_384]):

@@ -11,6 +11,7 @@ from policy.shell.commands.file_table import LINES, RUNS
 from policy.shell.commands.finding_files import find
 from policy.shell.commands.findings import Findings, Handler
 from policy.shell.commands.rule_table import rows
+from policy.word_tables import by_word
 
 _COUNTS = frozenset(
     "wc md5sum sha1sum sha224sum sha256sum sha384sum sha512sum shasum b2sum b3sum cksum sum md5"
@@ -81,10 +82,12 @@ def strays(command: Command) -> list[str]:
 
 def programs_of_options(command: Command) -> list[Word]:
     """Return the values of its options that are programs, which it runs."""
-    options = RUNS.get(command.name, ())
-    return args_of(command, options, single=command.name == "go").all(*options) if options else []
+    if (options := _RUNS.get(command.name)) is None:
+        return []
+    return args_of(command, options.split("|"), single=command.name == "go").all(options)
 
 
+_RUNS = by_word(RUNS)
 _SAVES = re.compile(r"[+:]?\s*(?:w|write|sav|saveas|wq)!?\s+(?!\s*!)([^|\s]+)")
 
 
@@ -96,7 +99,7 @@ def _scripted(command: Command, findings: Findings) -> None:
 
 
 def _install_mode(args: Args, findings: Findings) -> None:
-    for word in args.all("-m", "--mode"):
+    for word in args.all("-m|--mode"):
         if re.search(r"[=+]\w*s", word.known) or re.fullmatch(r"0?[4567][0-7]{3}", word.known):
             findings.add("privilege", "project", f"mode {word.known}")
 
@@ -110,9 +113,9 @@ def by_table(command: Command, findings: Findings) -> bool:
     args = args_of(command, valued)
     for name, value in args.values:
         _apply(values.get(name, "t"), value, args, findings)
-    if untexted and args.has(*untexted):
+    if untexted and args.has("|".join(untexted)):
         roles = roles[1:]
-    if args.has("-t", "--target-directory") and roles[-1:] == ("w",):
+    if args.has("-t|--target-directory") and roles[-1:] == ("w",):
         roles = roles[:-1]
     for role, words in _share(roles, args.operands):
         for word in words:
@@ -124,7 +127,7 @@ def by_table(command: Command, findings: Findings) -> bool:
     elif command.name in ("install", "ginstall"):
         _install_mode(args, findings)
     if command.name in _COUNTS or (
-        command.name.endswith("grep") and args.has("-c", "-q", "-l", "--count", "--quiet", "-L")
+        command.name.endswith("grep") and args.has("-c|-q|-l|--count|--quiet|-L")
     ):
         findings.is_dry = True
     return True
@@ -135,13 +138,13 @@ _HUNTED = re.compile(r"(?i)passw|secret|api.?key|token|credential|private.?key|A
 
 def _hunts(args: Args, findings: Findings) -> None:
     """Whoever looks for passwords in whole homes or systems reads those that are there."""
-    texts = [*args.texts[:1], *(word.known for word in args.all("-e", "--regexp"))]
+    texts = [*args.texts[:1], *(word.known for word in args.all("-e|--regexp"))]
     wide = [
         place
         for place in findings.reads
         if place.scope in ("root", "home") or (place.scope == "system" and place.whole)
     ]
-    is_deep = args.has("-r", "-R", "--recursive") or findings.command.name in (
+    is_deep = args.has("-r|-R|--recursive") or findings.command.name in (
         "rg",
         "ag",
         "ack",
@@ -182,7 +185,7 @@ def _share(
 
 def _apply(role: str, word: Word, args: Args, findings: Findings) -> None:
     name = findings.command.name
-    recursive = args.has("-r", "-R", "--recursive", "-d", "--dir", "-a", "--archive")
+    recursive = args.has("-r|-R|--recursive|-d|--dir|-a|--archive")
     match role[0]:
         case "r":
             if word.text != "-":
@@ -219,19 +222,16 @@ def _rsync(command: Command, args: Args, findings: Findings) -> None:
     remote = [word for word in args.operands if is_remote(word)]
     for word in sources:
         if not is_remote(word):
-            findings.read(word, wide=args.has("-a", "-r", "--archive", "--recursive"))
+            findings.read(word, wide=args.has("-a|-r|--archive|--recursive"))
     if args.has("--remove-source-files"):
         findings.delete(*(word for word in sources if not is_remote(word)), wide=True)
     if is_remote(target):
         findings.reach(target, sends=True, account=True)
         if args.has(
-            "--delete",
-            "--delete-after",
-            "--delete-before",
-            "--delete-excluded",
-            "--delete-during",
-            "--del",
-            "--delete-delay",
+            (
+                "--delete|--delete-after|--delete-before|--delete-excluded|--delete-during|--del|"
+                "--delete-delay"
+            ),
         ):
             scope = _remote_scope(target, findings)
             findings.add(
@@ -301,9 +301,9 @@ def _tar(command: Command, args: Args, findings: Findings) -> None:
     if len(words) > 1 and re.fullmatch(r"[a-zA-Z]+", words[1].known) and words[1].text is not None:
         words[1] = Word("-" + (words[1].text or ""))
     args = args_of(Command(command.name, tuple(words), cwd=command.cwd), _TAR)
-    archive = args.first("-f", "--file")
-    folder = args.first("-C", "--directory")
-    creates = args.has("-c", "-r", "-u", "--create", "--append", "--update")
+    archive = args.first("-f|--file")
+    folder = args.first("-C|--directory")
+    creates = args.has("-c|-r|-u|--create|--append|--update")
     operands = [
         word if folder is None or word.known.startswith(("/", "~")) else _joined(folder, word)
         for word in args.operands
@@ -317,9 +317,9 @@ def _tar(command: Command, args: Args, findings: Findings) -> None:
         findings.read(*operands, wide=True)
         if args.has("--remove-files"):
             findings.delete(*operands, wide=True)
-    elif args.has("-x", "--extract", "--get"):
+    elif args.has("-x|--extract|--get"):
         findings.write(folder if folder is not None else Word("./x"), wide=True)
-        if args.has("-P", "--absolute-names"):
+        if args.has("-P|--absolute-names"):
             findings.add("write", "system", "/", wide=True)
 
 

@@ -72,13 +72,11 @@ WHOLE = frozenset(
 )
 """Commands of which the table says all: they open no file but those that it names, and with the
 options that it names and short ones they run no program."""
-RUNS: dict[str, tuple[str, ...]] = {
-    "sort": ("--compress-program",),
-    "rg": ("--pre", "--hostname-bin"),
-    "ag": ("--pager",),
-    "ack": ("--pager",),
-    "bat": ("--pager",),
-    "go": ("-toolexec", "-vettool", "-exec"),
-    "mypy": ("--python-executable",),
-}
+RUNS = """
+sort : --compress-program
+rg : --pre|--hostname-bin
+ag ack bat : --pager
+go : -toolexec|-vettool|-exec
+mypy : --python-executable
+"""
 """Options whose value is a program that the command runs."""

@@ -72,14 +72,8 @@ def _git(command: Command, args: Args, findings: Findings) -> None:
     sub_args = args_of(sub, [name for name in _VALUED if name != "-u" or verb != "push"])
     if verb in _VERBS:
         _VERBS[verb](sub, sub_args, findings)
-    findings.write(
-        *sub_args.all(
-            "--output",
-            "--output-directory",
-            "--export-marks",
-            *(("-o",) if verb == "format-patch" else ()),
-        )
-    )
+    outputs = "--output|--output-directory|--export-marks"
+    findings.write(*sub_args.all(f"{outputs}|-o" if verb == "format-patch" else outputs))
     for name, value in sub_args.values:
         # of `rebase` it is a command for this machine, which stands in the list by itself
         if (
@@ -173,12 +167,12 @@ def _push(command: Command, args: Args, findings: Findings) -> None:
         if added == "other":
             findings.add("secret", "other", f"the project to {remote.known}", wide=True)
     refs = args.texts[1:]
-    forced = args.has("-f", "--force") or any(ref.startswith("+") for ref in refs)
+    forced = args.has("-f|--force") or any(ref.startswith("+") for ref in refs)
     gentle = any(
         word.known.startswith("--force-with-lease") or word.known == "--force-if-includes"
         for word in command.words[1:]
     )
-    if args.has("--mirror", "--prune"):
+    if args.has("--mirror|--prune"):
         findings.add("delete", "unknown", remote.known, wide=True)
     elif forced:
         # a branch of one's own is rewritten every day
@@ -188,7 +182,7 @@ def _push(command: Command, args: Args, findings: Findings) -> None:
         findings.add("delete", "unknown", " ".join(refs), wide=shared)
     elif gentle:
         findings.add("delete", "listed", " ".join(refs))
-    elif args.has("-d", "--delete") or any(ref.startswith(":") for ref in refs):
+    elif args.has("-d|--delete") or any(ref.startswith(":") for ref in refs):
         protected = any(_SHARED.fullmatch(ref.lstrip(":")) for ref in refs)
         findings.add("delete", "unknown" if protected else "listed", " ".join(refs), wide=protected)
 
@@ -224,7 +218,7 @@ def _clone(command: Command, args: Args, findings: Findings) -> None:
                 findings.scope_of_host(args.operands[0]),
             )
         )
-    for value in args.all("-c", "--config"):
+    for value in args.all("-c|--config"):
         _setting(value.known.partition("=")[0], value.known.partition("=")[2], findings)
     for template in args.all("--template"):
         findings.add("persistence", "startup", template.known)

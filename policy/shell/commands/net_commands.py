@@ -17,8 +17,8 @@ _SHELLS = re.compile(
 
 
 def _netcat(command: Command, args: Args, findings: Findings) -> None:
-    programs = args.all("-e", "-c", "--exec", "--sh-exec", "--lua-exec")
-    listens = args.has("-l", "--listen", "-L")
+    programs = args.all("-e|-c|--exec|--sh-exec|--lua-exec")
+    listens = args.has("-l|--listen|-L")
     scope: Scope = "unknown"
     if args.operands and not listens and not re.fullmatch(r"\d+", args.operands[0].known):
         scans = args.has("-z")
@@ -102,7 +102,7 @@ def _scp(command: Command, args: Args, findings: Findings) -> None:
         if is_remote(word):
             findings.reach(word)
         else:
-            findings.read(word, wide=args.has("-r", "-R"))
+            findings.read(word, wide=args.has("-r|-R"))
     if is_remote(target):
         findings.reach(target, sends=bool(sources), account=True)
     elif sources:
@@ -119,7 +119,7 @@ def _scp(command: Command, args: Args, findings: Findings) -> None:
                         findings.scope_of_host(word),
                     )
                 )
-    for word in args.all("-S", "-D"):
+    for word in args.all("-S|-D"):
         findings.add("execute", "unknown", word.known)
 
 
@@ -132,7 +132,7 @@ def _ftp(command: Command, args: Args, findings: Findings) -> None:
             if not word.known.startswith("-"):
                 findings.reads.append(findings.place(word))
     script = command.stdin.text if command.stdin.kind == "text" else ""
-    for text in (script, *(word.known for word in args.all("-c", "-e"))):
+    for text in (script, *(word.known for word in args.all("-c|-e"))):
         for path in re.findall(
             r"(?:^|[;\s])(?:m?put|mirror\s+-R|reput|append|send)\s+(?:-\S+\s+)*([^\s;]+)",
             text[:4_096],
@@ -170,8 +170,8 @@ def _lookup(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _mail(command: Command, args: Args, findings: Findings) -> None:
-    findings.read(*args.all("-a", "-A", "--attach"))
-    for word in [*args.operands, *args.all("--to", "-t")]:
+    findings.read(*args.all("-a|-A|--attach"))
+    for word in [*args.operands, *args.all("--to|-t")]:
         if "@" in word.known or word.text is None:
             findings.sends.append(
                 (
@@ -186,44 +186,12 @@ def _mail(command: Command, args: Args, findings: Findings) -> None:
         findings.sends.append(("unknown", command.name, False))
 
 
-def _rclone(command: Command, args: Args, findings: Findings) -> None:
-    if not args.operands:
-        return
-    verb, *paths = args.operands
-    remote = [w for w in paths if re.match(r"[\w-]*:|:[a-z]+[,:]", w.known)]
-    if verb.known == "rcat":
-        findings.sends.append(("unknown", " ".join(word.known for word in remote), True))
-    elif verb.known in ("copy", "sync", "move", "copyto", "moveto", "bisync") and len(paths) == 2:
-        source, target = paths
-        if source not in remote:
-            findings.read(source, wide=True)
-        if target in remote:
-            findings.sends.append(("unknown", target.known, True))
-            findings.add("network", "unknown", target.known)
-        else:
-            findings.write(target, wide=True)
-        if verb.known == "sync":
-            findings.add(
-                "delete",
-                "unknown" if target in remote else findings.place(target).scope,
-                target.known,
-                wide=True,
-            )
-    elif verb.known in ("purge", "delete", "deletefile", "rmdirs", "cleanup"):
-        for word in paths:
-            findings.add(
-                "delete",
-                "unknown" if word in remote else findings.place(word).scope,
-                word.known,
-                wide=verb.known != "deletefile",
-            )
-    elif verb.known == "config" and paths[:1] and paths[0].known in ("show", "dump"):
-        findings.is_secret = True
-        findings.add("read", "credentials", "rclone config")
-
-
 HANDLERS: dict[str, Handler] = rows(
     r"""
+REMOTE := (?s)[\w-]*:.*|:[a-z]+[,:].*
+COPIES := copy|sync|move|copyto|moveto|bisync
+ENDS := purge|delete|deletefile|rmdirs|cleanup
+
 curl curlie : -d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary
         --data-urlencode --data-ascii --json --form --form-string --upload-file --output --header --user --proxy
         --user-agent --referer --cookie --cookie-jar --config --max-time --request --write-out --range --cert --key
@@ -271,7 +239,15 @@ ngrok lt localtunnel bore frpc chisel
     words~(?s)-[^-].*|--[^=]+ -> defence other {line}
     -> network other {line}
 rclone : --config --transfers --exclude --include --filter --bwlimit --max-age --min-age --drive-shared-with-me
-    -> call rclone
+    + 1=rcat -> send unknown {2-} account
+    + 1=<COPIES> 3 !4 !2~<REMOTE> -> reads 2 wide
+    + 1=<COPIES> 3 !4 3~<REMOTE> -> send unknown {3} account ; network unknown {3}
+    + 1=<COPIES> 3 !4 !3~<REMOTE> -> writes 3 wide
+    + 1=sync 3 !4 3~<REMOTE> -> delete unknown {3} wide
+    + 1=sync 3 !4 !3~<REMOTE> -> delete @3 wide
+    + 1=<ENDS> 2-~<REMOTE> -> delete unknown {2-} wide:!1=deletefile
+    + 1=<ENDS> !2~<REMOTE> -> delete @2- wide:!1=deletefile
+    1=config 2=show|dump -> prints-secret ; read credentials rclone config
 """,
     curl=curl,
     wget=wget,
@@ -283,6 +259,5 @@ rclone : --config --transfers --exclude --include --filter --bwlimit --max-age -
     ftp=_ftp,
     lookup=_lookup,
     mail=_mail,
-    rclone=_rclone,
 )
 """`logger -n` tells another host; through a tunnel the world reaches a port of this machine."""

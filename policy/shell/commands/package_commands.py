@@ -10,6 +10,7 @@ from policy.shell.commands.args import Args, args_of
 from policy.shell.commands.findings import Findings, Handler
 from policy.shell.commands.guards import is_guard
 from policy.shell.commands.rule_table import rows
+from policy.word_tables import by_word
 
 # in two pieces, as no file here may look as if it named an index of packages
 _UNCHECKED_HOST = "-" + "-trusted-host"
@@ -100,7 +101,7 @@ def _indexes(args: Args, family: str, findings: Findings) -> None:
         "apk": ("-X", "--repository"),
         "dnf": ("--repofrompath",),
     }.get(family, ())
-    for word in args.all(*_INDEXES, *short):
+    for word in args.all("|".join((*_INDEXES, *short))):
         if "/" in word.known or "." in word.known:
             scope = (
                 findings.scope_of_host(word) if "://" in word.known else findings.place(word).scope
@@ -148,9 +149,9 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
             )
     elif verb in _INSTALLS:
         if family == "cargo":
-            targets = (*targets, *args.all("--git", "--path"))
-        targets = (*targets, *args.all("-e", "--editable"))
-        for word in args.all("-r", "--requirement"):
+            targets = (*targets, *args.all("--git|--path"))
+        targets = (*targets, *args.all("-e|--editable"))
+        for word in args.all("-r|--requirement"):
             findings.read(word)
             if "://" in word.known:
                 findings.add("execute", findings.scope_of_host(word), word.known)
@@ -181,7 +182,7 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _unchecked(args: Args, findings: Findings) -> None:
-    for word in args.all("-o", "--option"):
+    for word in args.all("-o|--option"):
         if (
             hook := re.match(
                 r"(?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs"
@@ -193,13 +194,10 @@ def _unchecked(args: Args, findings: Findings) -> None:
             if findings.command.is_root:
                 findings.add("privilege", "root", hook[1])
     if args.has(
-        "--allow-unauthenticated",
-        "--nogpgcheck",
-        "--no-gpg-checks",
-        "--no-gpg-check",
-        "--allow-insecure-repositories",
-        "--force-yes",
-        "--allow-untrusted",
+        (
+            "--allow-unauthenticated|--nogpgcheck|--no-gpg-checks|--no-gpg-check|"
+            "--allow-insecure-repositories|--force-yes|--allow-untrusted"
+        ),
     ):
         findings.add("defence", "system", "packages without signatures")
 
@@ -261,27 +259,24 @@ def _removed(command: Command, args: Args, findings: Findings) -> None:
 def _runner(command: Command, args: Args, findings: Findings) -> None:
     """`npx x`, `pipx run x`, `uvx x`, `bunx x`: a package is fetched and run at once."""
     operands = [word for word in args.operands if word.known not in ("run", "runpip")]
-    for word in [*operands[:1], *args.all("-p", "--package", "--from", "--spec", "--with")]:
+    for word in [*operands[:1], *args.all("-p|--package|--from|--spec|--with")]:
         findings.add("execute", source_of(word, findings), word.known)
 
 
-_MANAGERS = {
-    "pip": "pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2",
-    "npm": "npm yarn pnpm bun cnpm lerna rush deno jsr",
-    "apt": "apt apt-get aptitude apt-fast nala",
-    "dnf": "dnf yum zypper microdnf tdnf rpm-ostree",
-    "gem": "gem bundle bundler",
-    "cargo": "cargo",
-    "go": "go",
-    "apk": "apk",
-    "conda": "conda mamba micromamba",
-    "brew": (
-        "brew snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm"
-        " luarocks opam mix stack cabal dotnet nuget ansible-galaxy krew choco winget scoop asdf"
-        " mise sdk pear pecl vcpkg conan raco code cursor"
-    ),
-}
-_FAMILIES = {name: family for family, names in _MANAGERS.items() for name in names.split()}
+_FAMILIES = by_word("""
+pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2 : pip
+npm yarn pnpm bun cnpm lerna rush deno jsr : npm
+apt apt-get aptitude apt-fast nala : apt
+dnf yum zypper microdnf tdnf rpm-ostree : dnf
+gem bundle bundler : gem
+cargo : cargo
+go : go
+apk : apk
+conda mamba micromamba : conda
+brew snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm luarocks
+    opam mix stack cabal dotnet nuget ansible-galaxy krew choco winget scoop asdf mise sdk pear
+    pecl vcpkg conan raco code cursor : brew
+""")
 HANDLERS: dict[str, Handler] = dict.fromkeys(_FAMILIES, _manager) | rows(
     r"""
 dpkg rpm

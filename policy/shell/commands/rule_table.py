@@ -173,12 +173,11 @@ def _fits(sign: str, text: str) -> Callable[[str], bool]:
 
 
 def _given(token: str) -> Condition:
-    listed, sign, text = token.partition("=")
-    names = listed.split("|")
+    names, sign, text = token.partition("=")
     if not sign:
-        return lambda case: case.args.has(*names)
+        return lambda case: case.args.has(names)
     pattern = re.compile(text)
-    return lambda case: any(pattern.fullmatch(word.known) for word in case.args.all(*names))
+    return lambda case: any(pattern.fullmatch(word.known) for word in case.args.all(names))
 
 
 def _span(text: str) -> slice:
@@ -196,8 +195,7 @@ def _span(text: str) -> slice:
 def _words(text: str) -> Words:
     """Read which words an action is about."""
     if text.startswith("-"):
-        names = text.split("|")
-        return lambda case: case.args.all(*names)
+        return lambda case: case.args.all(text)
     if text.startswith("."):
         return lambda case: [Word(text)]
     if text == "files":
@@ -247,8 +245,8 @@ def _action(tokens: list[str], calls: Mapping[str, Handler]) -> Action:
     wide, sends = _flag(more, "wide"), _flag(more, "sends")
     is_account = more[-1] == "account"
     if verb == "send":
-        end = (msgspec.convert(more[0], Scope), more[1], is_account)
-        return lambda case: case.findings.sends.append(end)
+        scope = msgspec.convert(more[0], Scope)
+        return lambda case: case.findings.sends.append((scope, _filled(more[1], case), is_account))
     if verb in _KINDS:
         return _effect(msgspec.convert(verb, Kind), more, wide)
     words = _words(more[0])
@@ -289,9 +287,13 @@ def _effect(kind: Kind, tokens: list[str], wide: Condition) -> Action:
     return lambda case: case.findings.add(
         kind,
         scope or "unknown",
-        _IN_TARGET.sub(lambda match: _named(case, match), target),
+        _filled(target, case),
         wide=wide(case),
     )
+
+
+def _filled(target: str, case: _Case) -> str:
+    return _IN_TARGET.sub(lambda match: _named(case, match), target)
 
 
 def _named(case: _Case, match: re.Match[str]) -> str:

@@ -14,6 +14,7 @@ import re
 from policy.shell.command import Command, Word
 from policy.shell.commands.args import tail
 from policy.shell.commands.findings import SECRET_NAME, Findings
+from policy.word_tables import by_word
 
 _KEY_OPTION = re.compile(
     r"-[paUuw]|--?(?:[\w-]*-)?(?:password|passwd|passphrase|pass|token|api-?key|key|auth|secret"
@@ -27,20 +28,18 @@ _KEY_HEADER = re.compile(
 )
 _HEADERS = tuple("-H --header --proxy-header -b --cookie".split())
 _USER_OF = re.compile(r"(?i)[a-z][a-z0-9+.-]*://[^@/]*@")
-_OF_PROVIDERS = {
-    "GITHUB": "git",
-    "GH": "git",
-    "GITLAB": "git",
-    "AWS": "aws",
-    "NPM": "npm",
-    "STRIPE": "stripe",
-    "SLACK": "slack",
-    "PYPI": "pypi",
-    "DOCKERHUB": "docker",
-    "HEROKU": "heroku",
-    "CLOUDFLARE": "cloudflare",
-    "DIGITALOCEAN": "digitalocean",
-}
+_OF_PROVIDERS = by_word("""
+GITHUB GH GITLAB : git
+AWS : aws
+NPM : npm
+STRIPE : stripe
+SLACK : slack
+PYPI : pypi
+DOCKERHUB : docker
+HEROKU : heroku
+CLOUDFLARE : cloudflare
+DIGITALOCEAN : digitalocean
+""")
 """Words in the names of variables that hold a provider's keys, and in the names of hosts that take
 them."""
 _HOST_OPTION = re.compile(

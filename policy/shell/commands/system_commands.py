@@ -81,7 +81,7 @@ def _is_broad(place: PathTarget) -> bool:
 
 def _chown(command: Command, args: Args, findings: Findings) -> None:
     operands = args.operands if args.all("--reference") else args.operands[1:]
-    recursive = args.has("-R", "--recursive")
+    recursive = args.has("-R|--recursive")
     for word in operands:
         for place in findings.places(word):
             if place.path.startswith("."):
@@ -120,61 +120,22 @@ def _erase(command: Command, args: Args, findings: Findings) -> None:
         findings.add("delete", "device", " ".join(args.texts), wide=True)
 
 
-_POWER_VERBS = tuple("poweroff reboot halt kexec rescue emergency soft-reboot isolate".split())
+_VITAL = re.compile(
+    r"(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager"
+    r"|systemd-(?:networkd|logind|resolved)|dbus|.*\*.*)(?:\.\w+)?"
+)
+_UNIT_FIRST = ("service", "rc-service", "invoke-rc.d")
 
 
-def _systemctl(command: Command, args: Args, findings: Findings) -> None:
-    if not args.operands:
-        return
-    verb, units = args.operands[0].known, args.operands[1:]
-    if command.name in ("service", "rc-service", "invoke-rc.d", "sv", "svc") and units:
-        verb, units = (
-            (units[0].known, args.operands[:1])
-            if command.name not in ("sv", "svc")
-            else (verb, units)
-        )
-    if verb in _POWER_VERBS:
-        findings.add(
-            "process",
-            "system",
-            verb,
-            wide=verb != "isolate"
-            or any(
-                u.known in ("rescue.target", "emergency.target", "poweroff.target", "reboot.target")
-                for u in units
-            ),
-        )
-    elif verb in (
-        "stop",
-        "disable",
-        "mask",
-        "kill",
-        "revert",
-        "down",
-        "d",
-        "remove",
-        "unload",
-        "bootout",
-        "delete",
-        "del",
-    ):
-        for unit in units:
-            if is_guard(unit.known):
-                findings.add("defence", "system", f"{verb} {unit.known}")
-            else:
-                vital = re.fullmatch(
-                    r"(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager"
-                    r"|systemd-(?:networkd|logind|resolved)|dbus|"
-                    r".*\*.*)(?:\.\w+)?",
-                    unit.known.lower(),
-                )
-                findings.add("process", "system", f"{verb} {unit.known}", wide=vital is not None)
-    elif verb in ("link", "load", "bootstrap", "submit"):
-        findings.add("persistence", "startup", f"{verb} " + " ".join(u.known for u in units))
-    elif verb in ("enable", "reenable", "start", "restart"):
-        for unit in units:
-            if re.match(r"[/~.].*\.\w+$", unit.known):
-                findings.add("persistence", "startup", f"{verb} {unit.known}")
+def _stopped(command: Command, args: Args, findings: Findings) -> None:
+    """`systemctl stop UNITS`, `service UNIT stop`."""
+    verb, *units = args.texts[1::-1] if command.name in _UNIT_FIRST else args.texts
+    for unit in units:
+        if is_guard(unit):
+            findings.add("defence", "system", f"{verb} {unit}")
+        else:
+            is_vital = _VITAL.fullmatch(unit.lower()) is not None
+            findings.add("process", "system", f"{verb} {unit}", wide=is_vital)
 
 
 def _kill(command: Command, args: Args, findings: Findings) -> None:
@@ -205,28 +166,11 @@ def _pkill(command: Command, args: Args, findings: Findings) -> None:
             if not re.fullmatch(r"-(?:\d+|(?:SIG)?[A-Z]{3,})", word.known)
         ),
     )
-    args = args_of(
-        msgspec.structs.replace(command, words=words),
-        (
-            "-u",
-            "-U",
-            "-g",
-            "-G",
-            "-P",
-            "-s",
-            "-t",
-            "--signal",
-            "--user",
-            "--pgroup",
-            "-F",
-            "--ns",
-            "-y",
-            "-O",
-        ),
-    )
-    if command.name == "killall5" or (command.name != "killall" and args.has("-v", "--inverse")):
+    valued = "-u -U -g -G -P -s -t --signal --user --pgroup -F --ns -y -O".split()
+    args = args_of(msgspec.structs.replace(command, words=words), valued)
+    if command.name == "killall5" or (command.name != "killall" and args.has("-v|--inverse")):
         findings.add("process", "system", "all", wide=True)
-    users = [word.known for word in args.all("-u", "-U", "--user")]
+    users = [word.known for word in args.all("-u|-U|--user")]
     for word in args.operands:
         text = word.known
         if is_guard(text):
@@ -279,6 +223,9 @@ def _su(command: Command, args: Args, findings: Findings) -> None:
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
+UNITS := -H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root
+POWER := poweroff|reboot|halt|kexec|rescue|emergency|soft-reboot
+STOPS := stop|disable|mask|kill|revert|down|d|remove|unload|bootout|delete|del
 BECOMES := -u -g -p -C -h -r -t -s -c -U -D -R -T
 
 passwd chage useradd
@@ -365,9 +312,16 @@ shutdown reboot halt poweroff
     -> process system {} wide
 init telinit
     1-=0|1|6|s|S|u -> process system {} wide
-systemctl service rc-service invoke-rc.d sv launchctl initctl rc-update : -H -M -p -t -s -n -o --property --type
-        --signal --kill-who --lines --output --host --root
-    -> call systemctl
+systemctl sv launchctl initctl rc-update : <UNITS>
+    1=<POWER> -> process system {1} wide
+    1=isolate -> process system isolate wide:2-=rescue.target|emergency.target|poweroff.target|reboot.target
+    1=<STOPS> -> call stopped
+    1=link|load|bootstrap|submit -> persistence startup {}
+    1=enable|reenable|start|restart 2-~[/~.].*\.\w+ -> persistence startup {}
+service rc-service invoke-rc.d : <UNITS>
+    2=<POWER> -> process system {2} wide
+    !2 1=<POWER> -> process system {1} wide
+    2=<STOPS> -> call stopped
 kill
     -> call kill
 pkill killall killall5 skill slay xkill
@@ -413,7 +367,7 @@ efibootmgr
     chmod=_chmod,
     chown=_chown,
     erase=_erase,
-    systemctl=_systemctl,
+    stopped=_stopped,
     kill=_kill,
     pkill=_pkill,
 )

@@ -7,34 +7,30 @@ from policy.shell.command import Command, Word
 from policy.shell.commands.args import Args, tail
 from policy.shell.commands.findings import SECRET_NAME, Findings
 
-_CURL_DATA = tuple(
-    "-d --data --data-raw --data-binary --data-urlencode --data-ascii --json -F --form"
-    " --form-string --url-query".split()
+_CURL_DATA = (
+    "-d|--data|--data-raw|--data-binary|--data-urlencode|--data-ascii|--json|-F|--form"
+    "|--form-string|--url-query"
 )
-
-
-_CURL_SAID = tuple(
-    """
-    -H --header --proxy-header -A --user-agent -e --referer -b --cookie -u --user --oauth2-bearer -X
-    --request
-""".split()
+_CURL_SAID = (
+    "-H|--header|--proxy-header|-A|--user-agent|-e|--referer|-b|--cookie|-u|--user"
+    "|--oauth2-bearer|-X|--request"
 )
 """What it says of itself besides data."""
 
 
 def curl(command: Command, args: Args, findings: Findings) -> None:
     """`curl`: what it fetches, sends and writes."""
-    data = args.all(*_CURL_DATA)
-    uploads = args.all("-T", "--upload-file")
+    data = args.all(_CURL_DATA)
+    uploads = args.all("-T|--upload-file")
     for word in data:
         _curl_data(word, findings)
     for word in uploads:
         if word.text not in ("-", "."):
             findings.read(word)
-    findings.read(*args.all("-K", "--config", "--netrc-file"))
-    findings.sent += [word for word in args.all(*_CURL_SAID) if word.text is None]
+    findings.read(*args.all("-K|--config|--netrc-file"))
+    findings.sent += [word for word in args.all(_CURL_SAID) if word.text is None]
     findings.read(
-        *(tail(word, 1) for word in args.all("-H", "--header") if word.known.startswith("@"))
+        *(tail(word, 1) for word in args.all("-H|--header") if word.known.startswith("@"))
     )
     findings.read(
         *(
@@ -46,11 +42,11 @@ def curl(command: Command, args: Args, findings: Findings) -> None:
     findings.read(
         *(
             word
-            for word in args.all("-b", "--cookie")
+            for word in args.all("-b|--cookie")
             if word.text is not None and "=" not in word.known
         )
     )
-    method = args.first("-X", "--request")
+    method = args.first("-X|--request")
     sends = bool(data or uploads or findings.sent or findings.reads) or (
         method is not None and method.known.upper() in ("POST", "PUT", "PATCH")
     )
@@ -59,8 +55,8 @@ def curl(command: Command, args: Args, findings: Findings) -> None:
         for word in args.all("--unix-socket")
     ):
         findings.add("privilege", "system", "the container engine's socket")
-    urls = [*args.operands, *args.all("--url", "--expand-url")]
-    for proxy in args.all("-x", "--proxy", "--preproxy", "--socks5", "--socks5-hostname"):
+    urls = [*args.operands, *args.all("--url|--expand-url")]
+    for proxy in args.all("-x|--proxy|--preproxy|--socks5|--socks5-hostname"):
         findings.reach(proxy, sends=sends)
     for url in urls:
         if url.known.lower().startswith("file:"):
@@ -84,16 +80,9 @@ def curl(command: Command, args: Args, findings: Findings) -> None:
     _fetched(
         urls,
         args.all(
-            "-o",
-            "--output",
-            "--dump-header",
-            "-D",
-            "-c",
-            "--cookie-jar",
-            "--trace",
-            "--trace-ascii",
+            "-o|--output|--dump-header|-D|-c|--cookie-jar|--trace|--trace-ascii",
         ),
-        args.has("-O", "--remote-name", "--remote-name-all"),
+        args.has("-O|--remote-name|--remote-name-all"),
         args.first("--output-dir"),
         findings,
     )
@@ -152,19 +141,14 @@ _DOUBT = {"listed": 1, "loopback": 1, "private": 2, "unknown": 3, "other": 4, "m
 
 def wget(command: Command, args: Args, findings: Findings) -> None:
     """`wget` and its like: what they fetch, send and write."""
-    findings.read(*args.all("--post-file", "--body-file", "-i", "--input-file"))
-    data = args.all("--post-data", "--body-data")
+    findings.read(*args.all("--post-file|--body-file|-i|--input-file"))
+    data = args.all("--post-data|--body-data")
     findings.sent += data
     option_values = args.all(
-        "--header",
-        "-U",
-        "--user-agent",
-        "--referer",
-        "--user",
-        "--password",
-        "--load-cookies",
-        "--http-user",
-        "--http-password",
+        (
+            "--header|-U|--user-agent|--referer|--user|--password|--load-cookies|--http-user|"
+            "--http-password"
+        ),
     )
     findings.sent += [word for word in option_values if word.text is None]
     findings.read(*args.all("--load-cookies"))
@@ -174,8 +158,8 @@ def wget(command: Command, args: Args, findings: Findings) -> None:
     urls = list(args.operands)
     for url in urls:
         findings.reach(url, sends=sends or _carries(url, findings))
-    outputs = args.all("-O", "--output-document")
-    if args.has("-r", "--recursive", "-m", "--mirror"):
+    outputs = args.all("-O|--output-document")
+    if args.has("-r|--recursive|-m|--mirror"):
         findings.downloads += [
             (findings.place(Word(host_of(url.known))).path, findings.scope_of_host(url))
             for url in urls
@@ -184,10 +168,10 @@ def wget(command: Command, args: Args, findings: Findings) -> None:
         urls,
         outputs,
         not outputs and command.name != "http",
-        args.first("-P", "--directory-prefix"),
+        args.first("-P|--directory-prefix"),
         findings,
     )
-    findings.write(*args.all("-o", "-a", "--output-file", "--save-cookies"))
+    findings.write(*args.all("-o|-a|--output-file|--save-cookies"))
 
 
 def httpie(command: Command, args: Args, findings: Findings) -> None:
@@ -208,12 +192,12 @@ def httpie(command: Command, args: Args, findings: Findings) -> None:
         findings.reach(
             url,
             sends=bool(items)
-            or any(word.text is None for word in args.all("-a", "--auth"))
+            or any(word.text is None for word in args.all("-a|--auth"))
             or command.stdin.kind != "none"
             or _carries(url, findings),
         )
-    findings.sent += [word for word in args.all("-a", "--auth") if word.text is None]
-    findings.write(*args.all("-o", "--output"))
+    findings.sent += [word for word in args.all("-a|--auth") if word.text is None]
+    findings.write(*args.all("-o|--output"))
 
 
 def has_secret_variable(word: Word) -> bool:

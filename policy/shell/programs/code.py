@@ -117,9 +117,7 @@ class Code:
         )
 
     def _place(self, expression: str, depth: int) -> PathTarget:
-        literals = [
-            next((part for part in match if part), "") for match in LITERAL.findall(expression)
-        ]
+        literals = ["".join(match) for match in LITERAL.findall(expression)]
         literals = [
             literal.replace("\\\\", "\\")
             for literal in literals

@@ -8,6 +8,7 @@ with one value. What is composed at run time stays unknown.
 
 import re
 from collections.abc import Sequence
+from shlex import quote
 
 from policy.effects import Scope
 from policy.network import LISTED, host_scope, hosts_in
@@ -137,9 +138,7 @@ def _programs(code: Code) -> None:
             and re.match(r"\s*,", start[first.end() :]) is not None
         )
         if start.startswith("[") or is_word:
-            words = [
-                next((part for part in match if part), "") for match in LITERAL.findall(argument)
-            ]
+            words = ["".join(match) for match in LITERAL.findall(argument)]
             tail = " ~" if HOME.search(argument) is not None else ""
             words = [word for word in words if word != "HOME" or not tail]
             if re.match(r"os\.exec[lv]", call[0]) or re.match(r"os\.spawn", call[0]):
@@ -149,13 +148,11 @@ def _programs(code: Code) -> None:
                     if len(words) > 1 and words[0].rpartition("/")[2] == words[1].rpartition("/")[2]
                     else words
                 )
-            commands.append(" ".join(_quoted(word) for word in words) + tail)
+            commands.append(" ".join(quote(word) for word in words) + tail)
         else:
             literal = first
             if literal is not None:
-                command_text = re.sub(
-                    r"\\([\"'`\\])", r"\1", next((part for part in literal.groups() if part), "")
-                )
+                command_text = re.sub(r"\\([\"'`\\])", r"\1", literal[literal.lastindex or 0])
                 commands.append(
                     re.sub(r"%s|\$?\{[^{}]{0,99}\}", "~", command_text)
                     if HOME.search(argument)
@@ -171,14 +168,9 @@ def _programs(code: Code) -> None:
         if value.startswith(("[", "(")) or (
             literal is not None and value[literal.end() :].lstrip().startswith(",")
         ):
-            commands.append(
-                " ".join(
-                    _quoted(next((part for part in match if part), ""))
-                    for match in LITERAL.findall(value)
-                )
-            )
+            commands.append(" ".join(quote("".join(match)) for match in LITERAL.findall(value)))
         elif literal is not None:
-            commands.append(next((part for part in literal.groups() if part), ""))
+            commands.append(literal[literal.lastindex or 0])
     if code.run is not None:
         if len(commands) > _MAX_RUN:
             code.unsure.append("size: more commands in a program than are read")
@@ -194,17 +186,13 @@ def _programs(code: Code) -> None:
                     code.take(effect)
 
 
-def _quoted(word: str) -> str:
-    return word if re.fullmatch(r"[\w@%+=:,./-]+", word) else "'" + word.replace("'", "'\\''") + "'"
-
-
 def _network(code: Code) -> None:
     hosts = hosts_in(code.text, code.listed)
     connects, fetches = CONNECTS.search(code.text), FETCHES.search(code.text)
     scopes: list[Scope] = [host.scope for host in hosts]
     if connects is not None:
         for match in code.some(LITERAL, _MAX_LITERALS):
-            literal = next((part for part in match.groups() if part), "")
+            literal = match[match.lastindex or 0]
             if re.fullmatch(
                 r"\d{1,3}(?:\.\d{1,3}){3}|(?:[\w-]+\.)+[a-z]{2,}|localhost", literal
             ) and not literal.endswith((".py", ".js", ".txt", ".sh")):
@@ -231,7 +219,7 @@ def _worst_host(scopes: Sequence[Scope], without: Scope) -> Scope:
 
 
 def _is_secret(code: Code, match: re.Match[str]) -> bool:
-    text = next((part for part in match.groups() if part), "")
+    text = match[match.lastindex or 0]
     return (
         3 < len(text) < 300
         and not text.startswith("http")

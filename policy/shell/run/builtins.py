@@ -11,7 +11,7 @@ from policy.shell.run import decoding
 from policy.shell.run.carried import quietly
 from policy.shell.run.machine import Machine
 from policy.shell.run.nested_texts import run_environment, run_text, source
-from policy.shell.run.state import Invocation, Out, texts
+from policy.shell.run.state import Invocation, Out
 from policy.shell.run.values import HOME, is_known
 
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -81,7 +81,7 @@ def declare(machine: Machine, call: Invocation) -> Out:
 
 def _printed(machine: Machine, call: Invocation, place: int) -> Out:
     """Without a name, or with `-p`, they print the variables that there are."""
-    words = texts(call.fields[1:])
+    words = call.words
     return (
         machine.unknown_output(place)
         if "-p" in words or all(word.startswith("-") for word in words)
@@ -91,18 +91,18 @@ def _printed(machine: Machine, call: Invocation, place: int) -> Out:
 
 def unset(machine: Machine, call: Invocation) -> Out:
     """`unset`: the variable is empty from here on, and a function is gone."""
-    for text in texts(call.fields[1:]):
+    for text in call.words:
         if _NAME.fullmatch(text):
             machine.variables.values[text] = ""
         machine.aliases.pop(text, None)
         if call.at(1) == "-f":
             machine.functions.pop(text, None)
-    return Out("", [machine.emit(call)])
+    return machine.silent(call)
 
 
 def set_arguments(machine: Machine, call: Invocation) -> Out:
     """`set -- a b`: the arguments."""
-    words = texts(call.fields[1:])
+    words = call.words
     at = next(
         (
             place
@@ -123,12 +123,12 @@ def shift(machine: Machine, call: Invocation) -> Out:
     if variables.arguments:
         number = call.at(1)
         variables.arguments = variables.arguments[int(number[:4]) if number.isdigit() else 1 :]
-    return Out("", [machine.emit(call)])
+    return machine.silent(call)
 
 
 def alias(machine: Machine, call: Invocation) -> Out:
     """`alias name=text`: what the name becomes where it is a command."""
-    for text in texts(call.fields[1:]):
+    for text in call.words:
         name, sign, value = text.partition("=")
         if sign and name and len(machine.aliases) < 64:
             machine.aliases[name] = value
@@ -136,20 +136,20 @@ def alias(machine: Machine, call: Invocation) -> Out:
             quietly(machine, call, value, "alias")
         elif sign:
             machine.unsure("size: more aliases than are kept")
-    return Out("", [machine.emit(call)])
+    return machine.silent(call)
 
 
 def evaluate(machine: Machine, call: Invocation) -> Out:
     """`eval`: its words are one program."""
-    text = " ".join(texts(call.fields[1:]))
+    text = " ".join(call.words)
     return run_text(machine, call, text, "argument", is_child=False)
 
 
 def trap(machine: Machine, call: Invocation) -> Out:
     """`trap 'commands' EXIT`: a program for later."""
-    words = [text for text in texts(call.fields[1:]) if text != "--"]
+    words = [text for text in call.words if text != "--"]
     if len(words) < 2 or words[0] in ("-", "", "-l", "-p"):
-        return Out("", [machine.emit(call)])
+        return machine.silent(call)
     return run_text(machine, call, words[0], "argument", is_child=False)
 
 
@@ -209,12 +209,12 @@ def read(machine: Machine, call: Invocation) -> Out:
 
 def call_back(machine: Machine, call: Invocation) -> Out:
     """`mapfile -C`, `compgen -C`: commands that they call."""
-    words = texts(call.fields[1:])
+    words = call.words
     at = words.index("-C") + 1 if "-C" in words else len(words)
     return (
         run_text(machine, call, words[at], "argument", is_child=False)
         if at < len(words)
-        else machine.unknown_output(machine.emit(call))
+        else machine.noted(call)
     )
 
 
@@ -246,7 +246,7 @@ def read_lines(machine: Machine, call: Invocation) -> Out:
 def printf(machine: Machine, call: Invocation) -> Out:
     """`printf`, which with `-v` sets a variable."""
     place = machine.emit(call)
-    words = texts(call.fields[1:])
+    words = call.words
     name = words[1] if len(words) > 2 and words[0] == "-v" else ""
     made = decoding.printed("printf", words[2:] if name else words, None)
     text = machine.unknowns.blur(*words) if made is None else made
@@ -258,17 +258,17 @@ def printf(machine: Machine, call: Invocation) -> Out:
 
 def let(machine: Machine, call: Invocation) -> Out:
     """`let x=1+2`: a sum."""
-    for text in texts(call.fields[1:]):
+    for text in call.words:
         machine.expander.sum((Lit(text),))
-    return Out("", [machine.emit(call)])
+    return machine.silent(call)
 
 
 def remember(machine: Machine, call: Invocation) -> Out:
     """`hash -p path name`: a program under another name."""
-    words = texts(call.fields[1:])
+    words = call.words
     if len(words) == 3 and words[0] == "-p":
         machine.links[words[2]] = words[1]
-    return Out("", [machine.emit(call)])
+    return machine.silent(call)
 
 
 def getopts(machine: Machine, call: Invocation) -> Out:
@@ -276,7 +276,7 @@ def getopts(machine: Machine, call: Invocation) -> Out:
     for name in (call.at(2), "OPTARG"):
         if _NAME.fullmatch(name):
             machine.variables.set(name, machine.unknowns.make((name,)))
-    return Out("", [machine.emit(call)])
+    return machine.silent(call)
 
 
 def where(machine: Machine, call: Invocation) -> Out:

@@ -15,7 +15,7 @@ import re
 from msgspec.structs import replace
 
 from policy.shell.run.machine import Machine
-from policy.shell.run.state import Invocation, texts
+from policy.shell.run.state import Invocation
 from policy.shell.run.values import HOME, is_known
 
 _MAX_TEXTS = 12
@@ -120,7 +120,7 @@ def commands_given(machine: Machine, call: Invocation, name: str, *, is_unknown:
     may be program text."""
     if name in _NOT_OPTIONS:
         return
-    words = texts(call.fields[1:])
+    words = call.words
     commands: list[str] = []
     for place, word in enumerate(words):
         if word.startswith("-"):

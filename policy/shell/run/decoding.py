@@ -148,48 +148,41 @@ def _same(args: Args, stdin: str | None) -> str | None:
     return stdin if all(arg.startswith("-") for arg in args) else None
 
 
-_PROGRAMS: dict[str, Callable[[Args, str | None], str | None]] = {
+def _dirname(args: Args, _: str | None) -> str:
+    folder = args[0].rpartition("/")[0]
+    return (folder or ("/" if args[0].startswith("/") else ".")) + "\n"
+
+
+def _readlink(args: Args, _: str | None) -> str | None:
+    return as_lines([arg for arg in args if arg[:1] != "-"]) if "-f" in args else None
+
+
+_READERS: dict[str, Callable[[Args, str | None], str | None]] = {
     **TEXT_PROGRAMS,
     "echo": _echo,
     "printf": printf,
-    "base64": _base64,
-    "gbase64": _base64,
+    "base64 gbase64": _base64,
     "base32": _base32,
     "xxd": _xxd,
     "openssl": _openssl,
-    "gunzip": _gunzip,
-    "zcat": _gunzip,
-    "gzip": _gzip,
-    "pigz": _gzip,
+    "gunzip zcat": _gunzip,
+    "gzip pigz": _gzip,
     "rev": lambda _, stdin: as_lines([line[::-1] for line in lines_of(stdin)]),
     "tac": lambda _, stdin: as_lines(lines_of(stdin)[::-1]),
     "seq": _seq,
     "basename": _basename,
+    "dirname": _dirname,
     "which": _which,
-    "cat": _same,
+    "cat pv strings dos2unix sponge dd buffer mbuffer": _same,
     "tee": lambda _, stdin: stdin,
-    "pv": _same,
-    "strings": _same,
-    "dos2unix": _same,
-    "sort": lambda _, stdin: as_lines(sorted(lines_of(stdin))) if not _ else None,
-    "sponge": _same,
-    "dirname": (
-        lambda args, _: (
-            (args[0].rpartition("/")[0] or ("/" if args[0].startswith("/") else ".")) + "\n"
-        )
-    ),
-    "realpath": lambda args, _: as_lines(args),
-    "readlink": lambda args, _: (
-        as_lines([arg for arg in args if arg[:1] != "-"]) if "-f" in args else None
-    ),
-    "true": lambda _, __: "",
-    ":": lambda _, __: "",
+    "sort": lambda args, stdin: as_lines(sorted(lines_of(stdin))) if not args else None,
     "uniq": lambda args, stdin: stdin if not args else None,
-    "dd": _same,
-    "fold": lambda args, stdin: None,
-    "buffer": _same,
-    "mbuffer": _same,
+    "realpath": lambda args, _: as_lines(args),
+    "readlink": _readlink,
+    "true :": lambda _, __: "",
+    "fold": lambda _, __: None,
 }
+_PROGRAMS = {name: prints for names, prints in _READERS.items() for name in names.split()}
 
 
 KNOWN = frozenset(_PROGRAMS)

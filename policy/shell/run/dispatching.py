@@ -14,7 +14,7 @@ from policy.shell.run.interpreters import LANGUAGES, after
 from policy.shell.run.machine import Machine
 from policy.shell.run.nested_texts import run_environment
 from policy.shell.run.programs import SHELLS
-from policy.shell.run.state import Invocation, Out, base_name, texts
+from policy.shell.run.state import Invocation, Out, base_name
 from policy.shell.run.values import HOME, UNKNOWN, Field, glob_text, is_known
 from policy.shell.run.wrappers import SPECIAL, wrapped
 from policy.shell.run.wrapping import (
@@ -105,7 +105,7 @@ def dispatch(machine: Machine, call: Invocation) -> Out:
         call = replace(call, fields=call.fields[1:])
     if len(call.wrappers) > MAX_WRAPPERS:
         machine.unsure("depth: wrappers around wrappers, more than are read")
-        return machine.unknown_output(machine.emit(call))
+        return machine.noted(call)
     first = call.fields[0]
     text = first.text
     if text == "$" and len(call.fields) > 1:
@@ -151,7 +151,7 @@ def plain_or_more(machine: Machine, call: Invocation, name: str) -> Out:
         run_variables(machine, call, call.assigns)
     builtin = BUILTINS.get(name)
     if builtin is not None or name in ("test", "[", "wait"):
-        run_subscripts(machine, call, texts(call.fields[1:]))
+        run_subscripts(machine, call, call.words)
     if builtin is not None:
         return builtin(machine, call)
     is_unknown = (
@@ -211,7 +211,7 @@ def dynamic(machine: Machine, call: Invocation) -> Out:
             dispatch(machine, known)
     elif len(call.fields) > 1 and is_known(call.at(1)) and not call.at(1).startswith("-"):
         dispatch(machine, call.inner(call.fields[1:], "$"))
-    return machine.unknown_output(machine.emit(call))
+    return machine.noted(call)
 
 
 def globbed(machine: Machine, call: Invocation) -> Out:
@@ -229,14 +229,14 @@ def globbed(machine: Machine, call: Invocation) -> Out:
             machine,
             replace(call, fields=[Field(f"{folder}/{name}" if folder else name), *call.fields[1:]]),
         )
-    return machine.unknown_output(machine.emit(call))
+    return machine.noted(call)
 
 
 def plain(machine: Machine, call: Invocation, name: str) -> Out:
     """Note a command that runs no other, as far as is known."""
     place = machine.emit(call)
     machine.drafts[place].name = name
-    words = texts(call.fields[1:])
+    words = call.words
     if name == "cat":
         return concatenated(machine, call, place, words)
     if name == "tee":
@@ -307,8 +307,8 @@ def downloaded(machine: Machine, call: Invocation, name: str, place: int, words:
     elif name == "mkfifo":
         paths = [word for word in words if not word.startswith("-")]
     else:
-        long = ("--output", "--output-document", "--out")
-        paths = after(words, "-O" if name == "wget" else "-o", *long)
+        short = "-O" if name == "wget" else "-o"
+        paths = after(words, f"{short}|--output|--output-document|--out")
         paths += [
             words[at + 1]
             for at, word in enumerate(words[:-1])
@@ -372,7 +372,7 @@ def interpreted(machine: Machine, call: Invocation, name: str) -> Out:
     """Run an interpreter; one that only edits text may have an output that is known."""
     out = interpreters.interpreter(machine, call, name)
     return (
-        answered(machine, call, name, out.commands[0], texts(call.fields[1:]))
+        answered(machine, call, name, out.commands[0], call.words)
         if name in decoding.KNOWN
         else out
     )

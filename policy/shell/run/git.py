@@ -1,6 +1,7 @@
 """`git`: its aliases and settings may be commands, and some of its subcommands run others."""
 
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -9,6 +10,8 @@ from policy.shell.run.machine import Machine
 from policy.shell.run.nested_texts import run_values
 from policy.shell.run.state import Invocation, Out, texts
 from policy.shell.run.values import Field
+from policy.shell.run.wrapping import after_options
+from policy.word_tables import by_word
 
 _RUNS = re.compile(
     r"(?:core\.(?:pager|editor|sshcommand|askpass|fsmonitor|gitproxy|hookspath)|sequence\.editor"
@@ -19,113 +22,69 @@ _RUNS = re.compile(
     r"|merge\..*\.driver|trailer\..*\.command)=(.*)",
     re.IGNORECASE | re.DOTALL,
 )
+_COMMANDS = by_word("""
+rebase : -x|--exec
+filter-branch :
+    --tree-filter|--index-filter|--msg-filter|--env-filter|--parent-filter|--commit-filter|--setup
+clone : -u|--upload-pack
+difftool mergetool grep fetch pull push ls-remote :
+    -x|--extcmd|--upload-pack|--receive-pack|--open-files-in-pager|-O
+""")
+"""Options of its subcommands whose value is a command."""
 
 
 def git(machine: Machine, call: Invocation) -> Out:
     """`git`: aliases and settings that are commands, and the subcommands that run others."""
-    fields = call.fields
-    at = 1
-    aliases = dict(machine.git_aliases)
-    while at < len(fields) and fields[at].text.startswith("-"):
-        text = fields[at].text
-        setting = (
-            fields[at + 1].text
-            if text == "-c" and at + 1 < len(fields)
-            else text[2:]
-            if text.startswith("-c") and "=" in text
-            else ""
-        )
-        name, _, value = setting.partition("=")
-        if name.lower().startswith("alias."):
-            aliases[name[6:].lower()] = value
-        elif match := _RUNS.fullmatch(setting):
-            run_values(machine, call, [match[1].lstrip("!")], "git")
-        at += (
-            2
-            if text
-            in (
-                "-c",
-                "-C",
-                "--git-dir",
-                "--work-tree",
-                "--namespace",
-                "--super-prefix",
-                "--config-env",
-            )
-            else 1
-        )
-    sub = call.at(at).lower()
-    arguments = fields[at + 1 :]
-    alias = aliases.get(sub)
-    if alias is not None and "git" not in call.wrappers:
+    longs = ("git-dir", "work-tree", "namespace", "super-prefix", "config-env")
+    at = after_options(call.fields, 1, "cC", longs)
+    options = texts(call.fields[1:at])
+    settings = after(options, "-c")
+    settings += [text[2:] for text in options if text.startswith("-c") and "=" in text]
+    given = [text.partition("=") for text in settings if text.lower().startswith("alias.")]
+    aliases = machine.git_aliases | {name[6:].lower(): value for name, _, value in given}
+    _run_settings(machine, call, settings)
+    sub, arguments = call.at(at).lower(), call.fields[at + 1 :]
+    words = texts(arguments)
+    if sub in aliases and "git" not in call.wrappers:
+        alias = aliases[sub]
         if alias.startswith("!"):
             machine.emit(call)
-            return machine.program(
-                f"{alias[1:]} {' '.join(texts(arguments))}",
-                replace(call, wrappers=(*call.wrappers, "git")),
-            )
-        return machine.dispatch(
-            machine,
-            call.inner([fields[0], *[Field(word) for word in alias.split()], *arguments], "git"),
-        )
+            text = " ".join([alias[1:], *words])
+            return machine.program(text, replace(call, wrappers=(*call.wrappers, "git")))
+        fields = [call.fields[0], *map(Field, alias.split()), *arguments]
+        return machine.dispatch(machine, call.inner(fields, "git"))
     place = machine.emit(call)
-    words = texts(arguments)
-    if sub == "config":
-        files = after(words, "--file", "-f")
-        plain_words = [
-            word
-            for word in words
-            if not word.startswith("-") and word not in ("set", "get", "add", *files)
-        ]
-        if len(plain_words) > 1 and plain_words[0].lower().startswith("alias."):
-            machine.git_aliases[plain_words[0][6:].lower()] = plain_words[1]
-            run_values(
-                machine, call, [plain_words[1][1:]] if plain_words[1].startswith("!") else [], "git"
-            )
-        elif len(plain_words) > 1 and (
-            match := _RUNS.fullmatch(f"{plain_words[0]}={plain_words[1]}")
-        ):
-            run_values(machine, call, [match[1].lstrip("!")], "git")
-    elif sub == "clone":
-        settings = [
-            match[1] for text in after(words, "-c", "--config") if (match := _RUNS.fullmatch(text))
-        ]
-        run_values(machine, call, [*settings, *after(words, "-u", "--upload-pack")], "git")
-    elif sub == "rebase":
-        run_values(machine, call, after(words, "-x", "--exec"), "git")
-    elif sub == "filter-branch":
-        run_values(
-            machine,
-            call,
-            after(
-                words,
-                "--tree-filter",
-                "--index-filter",
-                "--msg-filter",
-                "--env-filter",
-                "--parent-filter",
-                "--commit-filter",
-                "--setup",
-            ),
-            "git",
-        )
-    elif sub == "submodule" and "foreach" in words:
-        run_values(machine, call, [" ".join(words[words.index("foreach") + 1 :])], "git")
-    elif sub == "bisect" and words[:1] == ["run"] and len(arguments) > 1:
-        machine.dispatch(machine, call.inner(arguments[1:], "git"))
-    elif sub in ("difftool", "mergetool", "grep", "fetch", "pull", "clone", "push", "ls-remote"):
-        run_values(
-            machine,
-            call,
-            after(
-                words,
-                "-x",
-                "--extcmd",
-                "--upload-pack",
-                "--receive-pack",
-                "--open-files-in-pager",
-                "-O",
-            ),
-            "git",
-        )
+    if sub in _COMMANDS:
+        run_values(machine, call, after(words, _COMMANDS[sub]), "git")
+    match sub:
+        case "config":
+            _configured(machine, call, words)
+        case "clone":
+            _run_settings(machine, call, after(words, "-c|--config"))
+        case "submodule" if "foreach" in words:
+            text = " ".join(words[words.index("foreach") + 1 :])
+            run_values(machine, call, [text], "git")
+        case "bisect" if words[:1] == ["run"] and len(words) > 1:
+            machine.dispatch(machine, call.inner(arguments[1:], "git"))
     return machine.unknown_output(place)
+
+
+def _run_settings(machine: Machine, call: Invocation, settings: Iterable[str]) -> None:
+    """Run the commands in `NAME=VALUE`."""
+    matches = [match for text in settings if (match := _RUNS.fullmatch(text))]
+    run_values(machine, call, [match[1].lstrip("!") for match in matches], "git")
+
+
+def _configured(machine: Machine, call: Invocation, words: list[str]) -> None:
+    """`git config NAME VALUE`: an alias, or a setting that is a command."""
+    others = ("set", "get", "add", *after(words, "--file|-f"))
+    key, value, *_ = [
+        *(word for word in words if not word.startswith("-") and word not in others),
+        "",
+        "",
+    ]
+    if not key.lower().startswith("alias."):
+        _run_settings(machine, call, [f"{key}={value}"])
+    elif value:
+        machine.git_aliases[key[6:].lower()] = value
+        run_values(machine, call, [value[1:]] if value.startswith("!") else [], "git")

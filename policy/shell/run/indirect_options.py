@@ -56,7 +56,7 @@ def apply_configured_options(machine: Machine, call: Invocation, name: str) -> I
             if text.startswith(("-", "+"))
         ]
     elif name == "git":
-        for text in texts(call.fields[1:])[:_MAX_SETTINGS]:
+        for text in call.words[:_MAX_SETTINGS]:
             key, _, variable = text.removeprefix("--config-env=").partition("=")
             options += (
                 ["-c", f"{key}={_variable(machine, call, variable)}"]
@@ -136,7 +136,7 @@ def _by_file(machine: Machine, call: Invocation, name: str) -> Invocation:
 
 def run_make_variables(machine: Machine, call: Invocation) -> None:
     """`make SHELL=... CC=...`: values that recipes run, for the first of its commands."""
-    for text in texts(call.fields[1:]):
+    for text in call.words:
         run_values(
             machine, call, [inner[1] for inner in _CALLS.finditer(text)][:_MAX_SETTINGS], "make"
         )
@@ -151,4 +151,4 @@ def cmake(machine: Machine, call: Invocation) -> Out:
     """`cmake -E rm -rf x`: a tool of its own that does what the system's does."""
     if call.at(1) == "-E" and (tool := _TOOLS.get(call.at(2))) is not None:
         return machine.dispatch(machine, call.inner([Field(tool), *call.fields[3:]], "cmake"))
-    return machine.unknown_output(machine.emit(call))
+    return machine.noted(call)

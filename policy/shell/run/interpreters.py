@@ -10,11 +10,12 @@ from msgspec.structs import replace
 from policy.shell.command import Program, Word
 from policy.shell.run.carried import commands_in, quietly
 from policy.shell.run.machine import Machine
-from policy.shell.run.nested_texts import run_values
+from policy.shell.run.nested_texts import run_values, running
 from policy.shell.run.shells import STDIN
 from policy.shell.run.state import Invocation, Out, texts
 from policy.shell.run.values import Field
 from policy.shell.run.wrapping import after_options
+from policy.word_tables import by_word
 
 _LANGUAGES = """
 python python2 python3 pypy pypy3 ipython : python c
@@ -52,12 +53,7 @@ gnuplot : gnuplot e
 """
 
 
-LANGUAGES = {
-    name: (language, letters)
-    for names, _, row in (line.partition(" : ") for line in _LANGUAGES.strip().splitlines())
-    for language, _, letters in [row.partition(" ")]
-    for name in names.split()
-}
+LANGUAGES = {name: row.partition(" ")[::2] for name, row in by_word(_LANGUAGES).items()}
 """Interpreters: their language, and the options that take program text."""
 
 
@@ -391,11 +387,11 @@ def within(machine: Machine, call: Invocation, language: str, programs: list[Pro
                 )
 
 
-def after(words: list[str], *names: str) -> list[str]:
-    """Return the values of these options: behind `=`, or the next word."""
+def after(words: list[str], names: str) -> list[str]:
+    """Return the values of these options, as `-f|--file`: behind `=`, or the next word."""
     made = []
     for place, word in enumerate(words):
-        for name in names:
+        for name in names.split("|"):
             if word == name and place + 1 < len(words):
                 made.append(words[place + 1])
             elif word.startswith(f"{name}=") or (
@@ -415,19 +411,16 @@ def runs_unknown(language: str, text: str) -> bool:
     return pattern is not None and pattern.search(text) is not None
 
 
-def options(*names: str) -> Callable[[Machine, Invocation], Out]:
-    """Make the handler of a tool that runs the values of these options."""
+def options(names: str, *, is_elsewhere: bool = False) -> Callable[[Machine, Invocation], Out]:
+    """Make the handler of a tool that runs the values of these options, maybe on other hosts."""
+    ends = tuple(name[1] for name in names.split("|") if len(name) == 2)
 
-    def handle(machine: Machine, call: Invocation) -> Out:
-        place = machine.emit(call)
-        words = texts(call.fields[1:])
-        ends = tuple(name[1] for name in names if len(name) == 2)
+    def commands(words: list[str]) -> list[str]:
         joined = [
             value
             for option, value in pairwise(words)
             if ends and re.fullmatch(r"-[a-zA-Z]{2,9}", option) and option.endswith(ends)
         ]
-        run_values(machine, call, [*after(words, *names), *joined], machine.drafts[place].name)
-        return machine.unknown_output(place)
+        return after(words, names) + joined
 
-    return handle
+    return running(commands, is_elsewhere=is_elsewhere)

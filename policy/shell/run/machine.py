@@ -36,7 +36,7 @@ from policy.shell.parse.tree import (
 from policy.shell.run.assigning import AssigningState, flat
 from policy.shell.run.decoding import KNOWN
 from policy.shell.run.expanding import Expander
-from policy.shell.run.state import Invocation, Out, texts
+from policy.shell.run.state import Invocation, Out
 from policy.shell.run.values import Field, as_text, is_known
 from policy.shell.run.variables import Variables
 
@@ -107,7 +107,7 @@ class Machine(AssigningState):
         kept_around = self.around
         kept_arguments = self.variables.arguments
         self.around = replace(call, fields=[], assigns=[], redirs=[], file=None)
-        self.variables.arguments = texts(call.fields[1:])
+        self.variables.arguments = call.words
         self.variables.values |= dict(call.assigns)
         self.depth += 1
         try:

@@ -37,21 +37,21 @@ def xargs(machine: Machine, call: Invocation) -> Out:
         ),
     )
     options = texts(fields[1:at])
-    sign = next(iter(after(options, "-I", "--replace", "-J")), "")
+    sign = next(iter(after(options, "-I|--replace|-J")), "")
     if not sign and any(
         option in ("-i", "--replace") or re.fullmatch(r"-[0rtpx]*i", option) for option in options
     ):
         sign = "{}"
     inner = fields[at:] or [Field("echo")]
     text = call.stdin.text if call.stdin is not None else None
-    if path := next(iter(after(options, "-a", "--arg-file")), ""):
+    if path := next(iter(after(options, "-a|--arg-file")), ""):
         known = machine.read(path) or machine.read_around([("<", 0, Field(path))], None)
         text = known.text if known else None
     around = replace(call, stdin=None, file=None, wrappers=(*call.wrappers, "xargs"))
     if text is None or not is_known(text):
         return xargs_unknown(machine, around, inner, sign, text or "")
     delimiter = next(
-        iter(after(options, "-d", "--delimiter")),
+        iter(after(options, "-d|--delimiter")),
         "\0" if any(re.fullmatch(r"-[a-z]*0[a-z]*|--null", option) for option in options) else None,
     )
     if delimiter is not None:
@@ -67,9 +67,7 @@ def xargs(machine: Machine, call: Invocation) -> Out:
             unquoted(item)
             for item in re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\\.|[^\s\"'\\])+", text)
         ]
-    number = next(
-        (value for value in after(options, "-n", "-L", "--max-args") if value.isdigit()), ""
-    )
+    number = next((value for value in after(options, "-n|-L|--max-args") if value.isdigit()), "")
     if ((sign or number) and len(items) > _MAX_ITEMS * max(1, int(number[:4] or 1))) or len(
         items
     ) > 256:

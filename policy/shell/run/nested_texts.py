@@ -1,10 +1,10 @@
 """Runs texts that a command or a variable holds for a shell."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from policy.shell.command import Program
+from policy.shell.command import Program, ProgramSource
 from policy.shell.parse import escapes
 from policy.shell.run.machine import Machine
 from policy.shell.run.state import Invocation, Out, texts
@@ -24,6 +24,21 @@ def run_values(machine: Machine, call: Invocation, values: Iterable[str], wrappe
     for value in values:
         if value.strip() and any(is_known(sign) for sign in value):
             machine.program(value, replace(call, wrappers=(*call.wrappers, wrapper), stdin=None))
+
+
+def running(
+    commands: Callable[[list[str]], Iterable[str]], *, is_elsewhere: bool = False
+) -> Callable[[Machine, Invocation], Out]:
+    """Make the handler of a tool that runs texts, here or on other hosts. `commands` finds them
+    among its words."""
+
+    def handle(machine: Machine, call: Invocation) -> Out:
+        place = machine.emit(call)
+        around = replace(call, place="remote") if is_elsewhere else call
+        run_values(machine, around, commands(call.words), machine.drafts[place].name)
+        return machine.unknown_output(place)
+
+    return handle
 
 
 def run_environment(machine: Machine, call: Invocation, assigns: Iterable[tuple[str, str]]) -> None:
@@ -46,7 +61,7 @@ def run_text(
     machine: Machine,
     call: Invocation,
     text: str,
-    source: str,
+    source: ProgramSource,
     *,
     is_child: bool,
     arguments: list[str] | None = None,
@@ -60,8 +75,8 @@ def run_text(
         and text.strip() not in (known, *machine.sources)
         and any(is_known(sign) for sign in text.strip())
     )
-    kind = {"argument": "argument", "stdin": "stdin", "file": "file", "command": "command"}[source]
-    place = machine.emit(call, Program("sh", machine.word(text), kind, is_read or not text.strip()))  # type: ignore[arg-type]
+    program = Program("sh", machine.word(text), source, is_read or not text.strip())
+    place = machine.emit(call, program)
     if not is_read:
         return machine.unknown_output(place)
     if (

@@ -39,52 +39,36 @@ def file_of_text(machine: Machine, call: Invocation, text: str) -> Out:
         )
         if name not in SHELLS:
             language = LANGUAGES.get(name, (name, ""))[0]
-            return machine.unknown_output(
-                machine.emit(call, Program(language, machine.word(text), "file"))
-            )
+            return machine.noted(call, Program(language, machine.word(text), "file"))
     return run_text(
         machine,
         call,
         text,
         "file",
         is_child=True,
-        arguments=texts(call.fields[1:]),
+        arguments=call.words,
         zero=call.at(0),
     )
 
 
-def tar(machine: Machine, call: Invocation) -> Out:
-    """`tar`, whose options may name commands."""
-    place = machine.emit(call)
-    words = texts(call.fields[1:])
-    actions = [
-        text.partition("=")[2]
-        for text in after(words, "--checkpoint-action")
-        if text.startswith("exec=")
+_TAR_RUNS = (
+    "--to-command|--use-compress-program|--rsh-command|--info-script|--new-volume-script|-I|-F"
+)
+
+
+def of_tar(words: list[str]) -> list[str]:
+    """The commands in options of `tar`."""
+    actions = after(words, "--checkpoint-action")
+    return [
+        *(text[5:] for text in actions if text.startswith("exec=")),
+        *after(words, _TAR_RUNS),
     ]
-    run_values(
-        machine,
-        call,
-        actions
-        + after(
-            words,
-            "--to-command",
-            "--use-compress-program",
-            "--rsh-command",
-            "--info-script",
-            "--new-volume-script",
-            "-I",
-            "-F",
-        ),
-        "tar",
-    )
-    return machine.unknown_output(place)
 
 
 def debugger(machine: Machine, call: Invocation) -> Out:
     """`gdb -ex 'shell ...'`, and what stands behind `--args`."""
-    words = texts(call.fields[1:])
-    commands = after(words, "-ex", "-iex", "--ex", "--eval-command")
+    words = call.words
+    commands = after(words, "-ex|-iex|--ex|--eval-command")
     programs = [Program("gdb", machine.word(text), "argument") for text in commands]
     if call.stdin is not None:
         programs.append(Program("gdb", machine.word(call.stdin.text), "stdin"))
@@ -107,13 +91,13 @@ def debugger(machine: Machine, call: Invocation) -> Out:
 def make(machine: Machine, call: Invocation) -> Out:
     """`make`: its file, if the text wrote it or it is what it reads."""
     run_make_variables(machine, call)
-    path = next(iter(after(texts(call.fields[1:]), "-f", "--file", "--makefile")), "")
+    path = next(iter(after(call.words, "-f|--file|--makefile")), "")
     known = (
         call.stdin
         if path in ("-", "/dev/stdin")
         else machine.read(path or "Makefile") or machine.read("makefile")
     )
-    if statements := after(texts(call.fields[1:]), "--eval", "-E"):
+    if statements := after(call.words, "--eval|-E"):
         known = Out("\n".join([*statements, known.text if known else ""]))
     if known is None:
         return machine.unknown_output(
@@ -154,7 +138,7 @@ def _of_make(line: str) -> str:
 def later(machine: Machine, call: Invocation) -> Out:
     """`at`, `batch`, `crontab`: what they read runs later."""
     name = call.at(0).rpartition("/")[2]
-    words = texts(call.fields[1:])
+    words = call.words
     known = call.stdin
     if name == "crontab":
         path = next(
@@ -179,11 +163,11 @@ def later(machine: Machine, call: Invocation) -> Out:
                 "crontab",
             )
             return Out("", [place])
-        return Out("", [machine.emit(call)])
+        return machine.silent(call)
     if (path := next(iter(after(words, "-f")), "")) and known is None:
         known = machine.read(path)
     if known is None:
-        return Out("", [machine.emit(call)])
+        return machine.silent(call)
     return run_text(
         machine, call, known.text, "command" if known.commands else "stdin", is_child=True
     )
@@ -250,7 +234,7 @@ def package_runner(machine: Machine, call: Invocation) -> Out:
         return machine.unknown_output(place)
     start = 1 if name in ("npx", "bunx", "pnpx") else 2 if call.at(1) in ("exec", "x", "dlx") else 0
     if start:
-        run_values(machine, call, after(texts(call.fields[1:]), "-c", "--call"), name)
+        run_values(machine, call, after(call.words, "-c|--call"), name)
         at = after_options(call.fields, start, "pcw", ("package", "call", "workspace"))
         tool = re.sub(r"(?<=.)@[^/]*$", "", call.at(at))
         if at < len(call.fields) and is_known(tool) and re.fullmatch(r"[\w@./-]+", tool):

@@ -53,7 +53,7 @@ def shell(machine: Machine, call: Invocation) -> Out:
     words = texts(fields[at + 1 :])
     if is_text:
         if at >= len(fields):
-            return Out("", [machine.emit(call)])
+            return machine.silent(call)
         return run_text(
             machine,
             call,
@@ -72,7 +72,7 @@ def from_stdin(machine: Machine, call: Invocation, arguments: list[str]) -> Out:
     """Run what a shell reads as its program."""
     if call.stdin is None:
         if call.file is None:
-            return Out("", [machine.emit(call)])
+            return machine.silent(call)
         place = machine.emit(call, Program("sh", Word(None), "file"))
         return machine.unknown_output(place)
     return run_text(

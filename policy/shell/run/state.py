@@ -48,6 +48,11 @@ class Invocation(msgspec.Struct):
     place: Literal["here", "container", "remote", "image"] = "here"
     host: str = ""
 
+    @property
+    def words(self) -> list[str]:
+        """The texts of the words behind its name."""
+        return texts(self.fields[1:])
+
     def at(self, place: int) -> str:
         """Return the text of a word; "" behind the last."""
         return self.fields[place].text if place < len(self.fields) else ""
@@ -129,6 +134,14 @@ class ShellState:
     def unknown_output(self, place: int) -> Out:
         """Return the output of a command of which nothing is known."""
         return Out(self.unknowns.make((), (place,)), [place])
+
+    def noted(self, call: Invocation, *programs: Program) -> Out:
+        """Note a command of whose output nothing is known."""
+        return self.unknown_output(self.emit(call, *programs))
+
+    def silent(self, call: Invocation) -> Out:
+        """Note a command that prints nothing."""
+        return Out("", [self.emit(call)])
 
     def read_around(self, redirs: list[tuple[str, int, Field]], stdin: Out | None) -> Out | None:
         """Note which files commands read together, by a redirect around all of them; return what

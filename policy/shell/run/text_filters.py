@@ -198,13 +198,16 @@ def _cut(args: Args, stdin: str | None) -> str | None:
     return as_lines(made)
 
 
+def _number_of_lines(args: Args) -> str:
+    short = (arg[1:] for arg in args if re.fullmatch(r"-\d+", arg))
+    return _option(args, "n", "lines") or next(short, "10")
+
+
 def _head(args: Args, stdin: str | None) -> str | None:
     chars = _option(args, "c", "bytes")
     if stdin is None or chars is not None:
         return None if stdin is None or chars is None else stdin[: int(chars)]
-    number = _option(args, "n", "lines") or next(
-        (arg[1:] for arg in args if re.fullmatch(r"-\d+", arg)), "10"
-    )
+    number = _number_of_lines(args)
     return as_lines(lines_of(stdin)[: int(number)])
 
 
@@ -214,9 +217,7 @@ def _tail(args: Args, stdin: str | None) -> str | None:
         return None
     if chars is not None:
         return stdin[int(chars) - 1 :] if chars.startswith("+") else stdin[-int(chars) :]
-    number = _option(args, "n", "lines") or next(
-        (arg[1:] for arg in args if re.fullmatch(r"-\d+", arg)), "10"
-    )
+    number = _number_of_lines(args)
     lines = lines_of(stdin)
     return as_lines(lines[int(number) - 1 :] if number.startswith("+") else lines[-int(number) :])
 
@@ -345,9 +346,7 @@ TEXT_PROGRAMS = {
     "head": _head,
     "tail": _tail,
     "sed": _sed,
-    "awk": _awk,
-    "gawk": _awk,
-    "mawk": _awk,
+    "awk gawk mawk": _awk,
     "paste": _paste,
 }
 """Programs that edit or choose from what they read."""

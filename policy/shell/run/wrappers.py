@@ -12,7 +12,7 @@ from policy.shell.run.indirect_options import cmake
 from policy.shell.run.interpreters import after
 from policy.shell.run.machine import Machine
 from policy.shell.run.many import fd, find, parallel, xargs
-from policy.shell.run.nested_texts import run_values
+from policy.shell.run.nested_texts import run_values, running
 from policy.shell.run.state import Invocation, Out, base_name, texts
 from policy.shell.run.values import UNKNOWN, Field, is_known
 from policy.shell.run.wrapping import (
@@ -23,6 +23,7 @@ from policy.shell.run.wrapping import (
     in_container,
     is_alone,
 )
+from policy.word_tables import by_word
 
 _LOCAL_COMMAND = re.compile(r"(?i)(?:proxy|local|knownhosts)command[= ]\s*(.*)", re.DOTALL)
 
@@ -37,7 +38,7 @@ def wrapped(machine: Machine, call: Invocation, name: str, wrap: Wrap) -> Out:
         place = machine.emit(call)
         return Out(decoding.printed("which", texts(inner), None) or "", [place])
     if name == "sudo" and any(re.fullmatch(r"-[a-zA-Z]*[lvKkVe]", option) for option in options):
-        return machine.unknown_output(machine.emit(replace(call, is_root=True)))
+        return machine.noted(replace(call, is_root=True))
     assigns = list(call.assigns)
     while (
         inner
@@ -106,23 +107,23 @@ def env(machine: Machine, call: Invocation) -> Out:
         assigns.append((match[1], match[2]))
         at += 1
     if at >= len(fields):
-        return machine.unknown_output(machine.emit(replace(call, assigns=assigns)))
+        return machine.noted(replace(call, assigns=assigns))
     return machine.dispatch(machine, replace(call, assigns=assigns).inner(fields[at:], "env"))
 
 
 def busybox(machine: Machine, call: Invocation) -> Out:
     """`busybox rm`: the command is a word of it."""
     if len(call.fields) < 2 or call.at(1).startswith("-"):
-        return machine.unknown_output(machine.emit(call))
+        return machine.noted(call)
     return machine.dispatch(machine, call.inner(call.fields[1:], base_name(call)))
 
 
 def su(machine: Machine, call: Invocation) -> Out:
     """`su -c text user`, `runuser -u user command`."""
-    words = texts(call.fields[1:])
+    words = call.words
     name = base_name(call)
     around = replace(call, is_root=True)
-    text = next(iter(after(words, "-c", "--command", "--session-command")), None)
+    text = next(iter(after(words, "-c|--command|--session-command")), None)
     joined = next(
         (place for place, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), -1
     )
@@ -159,9 +160,7 @@ def ssh(machine: Machine, call: Invocation) -> Out:
     at = after_options(call.fields, 1, "BbcDEeFIiJLlmOopQRSWw", ())
     place = machine.emit(call)
     host = call.at(at)
-    words = texts(call.fields[1:])
-    local = [match[1] for value in after(words, "-o") if (match := _LOCAL_COMMAND.match(value))]
-    run_values(machine, call, local, "ssh")
+    run_values(machine, call, _local_commands(call.words), "ssh")
     at = after_options(call.fields, at + 1, "BbcDEeFIiJLlmOopQRSWw", ())
     remote = replace(
         call, place="remote", host=UNKNOWN.sub("", host)[:200], wrappers=(*call.wrappers, "ssh")
@@ -173,13 +172,9 @@ def ssh(machine: Machine, call: Invocation) -> Out:
     return machine.unknown_output(place)
 
 
-def ssh_copy(machine: Machine, call: Invocation) -> Out:
-    """`scp`, `sftp`: the programs that they use to connect."""
-    place = machine.emit(call)
-    words = texts(call.fields[1:])
-    local = [match[1] for value in after(words, "-o") if (match := _LOCAL_COMMAND.match(value))]
-    run_values(machine, call, [*local, *after(words, "-S")], machine.drafts[place].name)
-    return machine.unknown_output(place)
+def _local_commands(words: list[str]) -> list[str]:
+    """The programs by which `ssh` connects."""
+    return [match[1] for value in after(words, "-o") if (match := _LOCAL_COMMAND.match(value))]
 
 
 def container(machine: Machine, call: Invocation) -> Out:
@@ -198,9 +193,7 @@ def container(machine: Machine, call: Invocation) -> Out:
 def script(machine: Machine, call: Invocation) -> Out:
     """`script -c text file`."""
     place = machine.emit(call)
-    text = next(iter(after(texts(call.fields[1:]), "-c", "--command")), "") or _last_of(
-        call, r"-[a-z]*c"
-    )
+    text = next(iter(after(call.words, "-c|--command")), "") or _last_of(call, r"-[a-z]*c")
     return (
         run_joined(machine, call, [Field(text)], "script")
         if text
@@ -219,19 +212,14 @@ def _last_of(call: Invocation, option: str) -> str:
     )
 
 
-def socket_programs(machine: Machine, call: Invocation) -> Out:
+def _socket_programs(words: list[str]) -> list[str]:
     """`nc -e command`, `socat ... exec:command`: a program with a socket for its input and
     output."""
-    place = machine.emit(call)
-    words = texts(call.fields[1:])
-    runs = after(words, "-e", "-c", "--exec", "--sh-exec")
-    runs += [
-        match[1]
-        for word in words
-        for match in re.finditer(r"(?i)(?:exec|system):\s*(?:\"|')?([^,\"']+)", word)
+    named = re.compile(r"(?i)(?:exec|system):\s*(?:\"|')?([^,\"']+)")
+    return [
+        *after(words, "-e|-c|--exec|--sh-exec"),
+        *(text for word in words for text in named.findall(word)),
     ]
-    run_values(machine, call, runs, machine.drafts[place].name)
-    return machine.unknown_output(place)
 
 
 def behind_dashes(machine: Machine, call: Invocation) -> Out:
@@ -243,98 +231,62 @@ def behind_dashes(machine: Machine, call: Invocation) -> Out:
     )
 
 
-def package_settings(machine: Machine, call: Invocation) -> Out:
+def _hooks_of_packages(words: list[str]) -> list[str]:
     """`apt -o DPkg::Pre-Invoke::=command`: a setting that is a command."""
-    place = machine.emit(call)
-    settings = after(texts(call.fields[1:]), "-o", "--option")
-    pairs = [text.partition("=") for text in settings]
-    run_values(
-        machine, call, [value for name, _, value in pairs if "invoke" in name.lower()], "apt"
-    )
-    return machine.unknown_output(place)
+    pairs = [text.partition("=") for text in after(words, "-o|--option")]
+    return [value for name, _, value in pairs if "invoke" in name.lower()]
 
 
-def remote(*names: str) -> Callable[[Machine, Invocation], Out]:
-    """Make the handler of a tool that runs the values of these options on other hosts."""
-
-    def handle(machine: Machine, call: Invocation) -> Out:
-        place = machine.emit(call)
-        run_values(
-            machine,
-            replace(call, place="remote"),
-            after(texts(call.fields[1:]), *names),
-            machine.drafts[place].name,
-        )
-        return machine.unknown_output(place)
-
-    return handle
-
-
-SPECIAL: dict[str, Callable[[Machine, Invocation], Out]] = {
-    "env": env,
-    "genv": env,
-    "busybox": busybox,
-    "toybox": busybox,
-    "su": su,
-    "runuser": su,
+_HANDLERS: dict[str, Callable[[Machine, Invocation], Out]] = {
+    "env genv": env,
+    "busybox toybox": busybox,
+    "su runuser": su,
     "flock": flock,
-    "ssh": ssh,
-    "autossh": ssh,
-    "mosh": ssh,
-    "dbclient": ssh,
-    "sshpass": behind_dashes,
-    "watchexec": behind_dashes,
-    "gnome-terminal": behind_dashes,
-    "xargs": xargs,
-    "gxargs": xargs,
-    "find": find,
-    "gfind": find,
-    "fd": fd,
-    "fdfind": fd,
+    "ssh autossh mosh dbclient": ssh,
+    "sshpass watchexec gnome-terminal": behind_dashes,
+    "xargs gxargs": xargs,
+    "find gfind": find,
+    "fd fdfind": fd,
     "parallel": parallel,
     "git": git,
     "script": script,
     "gdb": programs.debugger,
     "cmake": cmake,
-    "tar": programs.tar,
-    "gtar": programs.tar,
-    "bsdtar": programs.tar,
-    "make": programs.make,
-    "gmake": programs.make,
-    "at": programs.later,
-    "batch": programs.later,
-    "crontab": programs.later,
-    "tmux": programs.terminal,
-    "screen": programs.terminal,
-    "npx": programs.package_runner,
-    "npm": programs.package_runner,
-    "pnpm": programs.package_runner,
-    "bunx": programs.package_runner,
-    "yarn": programs.package_runner,
-    "pnpx": programs.package_runner,
-    "nc": socket_programs,
-    "ncat": socket_programs,
-    "netcat": socket_programs,
-    "socat": socket_programs,
-    "rsync": interpreters.options("-e", "--rsh", "--rsync-path"),
-    "zip": interpreters.options("-TT", "--unzip-command"),
-    "man": interpreters.options("-P", "--pager", "-H"),
-    "nix-shell": interpreters.options("--run", "--command"),
-    "sg": interpreters.options("-c"),
-    "newgrp": interpreters.options("-c"),
-    "scp": ssh_copy,
-    "sftp": ssh_copy,
-    "split": interpreters.options("--filter"),
-    "cpio": interpreters.options("--rsh-command"),
-    "vagrant": interpreters.options("-c", "--command"),
-    "smbclient": interpreters.options("-c"),
-    "apt-get": package_settings,
-    "apt": package_settings,
-    "ansible": remote("-a", "--args"),
-    "salt": remote("cmd.run"),
-    "gcloud": remote("--command"),
-    "pssh": remote("-i"),
-    "aws": remote("--command"),
-    "heroku": remote("run"),
-} | dict.fromkeys(CONTAINERS, container)
+    "tar gtar bsdtar": running(programs.of_tar),
+    "make gmake": programs.make,
+    "at batch crontab": programs.later,
+    "tmux screen": programs.terminal,
+    "npx npm pnpm bunx yarn pnpx": programs.package_runner,
+    "nc ncat netcat socat": running(_socket_programs),
+    "scp sftp": running(lambda words: [*_local_commands(words), *after(words, "-S")]),
+    "apt-get apt": running(_hooks_of_packages),
+    " ".join(CONTAINERS): container,
+}
+_RUN_OPTIONS = """
+rsync : -e|--rsh|--rsync-path
+zip : -TT|--unzip-command
+man : -P|--pager|-H
+nix-shell : --run|--command
+sg newgrp smbclient : -c
+split : --filter
+cpio : --rsh-command
+vagrant : -c|--command
+"""
+"""Tools that run the values of these options."""
+_RUN_ELSEWHERE = """
+ansible : -a|--args
+salt : cmd.run
+gcloud aws : --command
+pssh : -i
+heroku : run
+"""
+"""Tools that do so on other hosts."""
+SPECIAL = {
+    **{name: handler for names, handler in _HANDLERS.items() for name in names.split()},
+    **{name: interpreters.options(text) for name, text in by_word(_RUN_OPTIONS).items()},
+    **{
+        name: interpreters.options(text, is_elsewhere=True)
+        for name, text in by_word(_RUN_ELSEWHERE).items()
+    },
+}
 """Commands that run others in ways of their own."""

@@ -12,6 +12,7 @@ import msgspec
 
 from policy.shell.run.state import Invocation
 from policy.shell.run.values import Field
+from policy.word_tables import by_word
 
 
 class Wrap(msgspec.Struct, frozen=True):
@@ -120,12 +121,7 @@ def _row(text: str) -> Wrap:
     )
 
 
-WRAPS = {
-    name: wrap
-    for line in re.sub(r"\n +", " ", _TABLE.strip()).splitlines()
-    for wrap in [_row(line.partition(" :")[2])]
-    for name in line.partition(" :")[0].split()
-}
+WRAPS = {name: _row(text) for name, text in by_word(_TABLE).items()}
 """Wrappers whose command is the rest of their words."""
 _OPTION = re.compile(r"-[^-]|--.")
 _LOADER = re.compile(r"ld(?:-linux[\w.-]*|-musl[\w.-]*|\.so[\w.]*)")
