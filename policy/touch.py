@@ -29,7 +29,8 @@ from policy.effects import Effect
 from policy.network import LISTED, host_of, host_scope
 from policy.paths import place, written
 from policy.stored import MAX_CHARS, StoredTexts, stored_in
-from policy.surface import ShellText, Surface, UrlUse, surface_of
+from policy.surface import surface_of
+from policy.surface_parts import ShellText, Surface, UrlUse
 from protocol.folding import is_plain, without_unseen
 
 if TYPE_CHECKING:

@@ -5,11 +5,13 @@ import json
 from functools import cached_property
 from typing import Any
 
+from policy.argument_names import dialect_of_tool
 from policy.base import ToolCall
 from policy.schema_work import SchemaBudget
 from policy.sql import ANY, Kind, NotOneStatement, kinds_of
 from policy.sql_effects import read_sql
-from policy.surface import Surface, dialect_of_tool, surface_of
+from policy.surface import surface_of
+from policy.surface_parts import Surface
 from policy.touch import NOWHERE, Places, Touch, touch_of
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.folding import fold, is_plain, without_unseen
