@@ -1,7 +1,7 @@
 """Reports upstreams and judges that failed lately, for `sluice doctor` and the pages: cause, count,
 and the last network error.
 
-Read from the audit log, which has an event of each call whose upstream failed (docs/operations.md).
+Read from the audit log, which has an event of each call whose upstream failed (docs/run/operations.md).
 No upstream is asked.
 """
 

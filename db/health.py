@@ -94,7 +94,7 @@ def partitions(url: str) -> Found:
     )
     how = (
         "see the audit writers' log, and what lies in the default partition of that day"
-        " (docs/operations.md)"
+        " (docs/run/operations.md)"
     )
     return [("failed" if ahead <= 1 else "warning", f"{what}: {how}")]
 

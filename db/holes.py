@@ -247,5 +247,5 @@ def say_incomplete(count: int, calls: Sequence[str], most: int = 3) -> str:
     what = "1 call is" if count == 1 else f"{count:,} calls are"
     return (
         f"{what} incomplete on record: {', '.join(calls[:most])}{more}: see its events (`sluice"
-        " audit show`) and docs/audit.md"
+        " audit show`) and docs/run/audit.md"
     )

@@ -56,5 +56,5 @@ def say_letters(count: int, calls: list[str]) -> str:
     )
     return (
         f"{count:,} records are dead letters and in no list{known}: see the table dead_letters and"
-        " docs/audit.md"
+        " docs/run/audit.md"
     )

@@ -6,7 +6,7 @@ next key always finds room (the dynamic threshold of Choudhury and Hahne, 1998, 
 by queues). Round robin: a bounded number of calls begin at once, at most half of them for one key,
 and waiting calls are served key by key. A key begins calls with large bodies one at a time: each of
 them takes about a second of all processes together, and several at once would be silence for other
-keys. Measured in docs/decisions.md.
+keys. Measured in docs/change/decisions.md.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 be tried with no provider key.
 
 Which script it plays follows from plain words in the last user message and the tools offered;
-docs/demo.md has the table. It says what it is. It reads request bodies, because here Sluice is the
+docs/use/demo.md has the table. It says what it is. It reads request bodies, because here Sluice is the
 upstream: in a process of its own (`demo_server`), and of a body no more than its bounds, before
 anything is made of it. Deterministic: the same body gives the same bytes.
 """

@@ -1,4 +1,4 @@
-"""The scripted model: it plays trajectories from files (docs/scripts.md) as an upstream of either
+"""The scripted model: it plays trajectories from files (docs/use/scripts.md) as an upstream of either
 dialect, with no provider key.
 
 Which file it plays follows from the model's name, and which turn from the number of the assistant's

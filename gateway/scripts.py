@@ -1,4 +1,4 @@
-"""Scripts for the scripted model (docs/scripts.md): parses a file into turns, and reports every
+"""Scripts for the scripted model (docs/use/scripts.md): parses a file into turns, and reports every
 mistake with its line.
 
 A file holds JSON, one object a line, of three forms. A turn: what the model says in one answer. A

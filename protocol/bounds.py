@@ -1,7 +1,7 @@
 """The bounds on what others can send, each number once: the module that enforces a bound imports it
 from here.
 
-docs/bounds.md lists them with what happens past each and with the test of it;
+docs/change/bounds.md lists them with what happens past each and with the test of it;
 tests/unit/test_bounds.py compares the two. Bounds that an operator can change are in
 `protocol.config.Limits`; those of the web pages stand in the modules of `pages/` that enforce them.
 """

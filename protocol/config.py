@@ -1,4 +1,4 @@
-"""The configuration file as values (docs/configuration.md): what `sluice.settings` reads and passes
+"""The configuration file as values (docs/run/configuration.md): what `sluice.settings` reads and passes
 down.
 
 Pure: reading files and the environment is `sluice.settings`' work. Secrets are named by environment
@@ -70,7 +70,7 @@ class _Strict(BaseModel):
 
 class Price(_Strict):
     """A provider's price for a million tokens, in any currency. Only measurements read it
-    (docs/eval.md)."""
+    (docs/run/eval.md)."""
 
     input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     """For a million input tokens."""
@@ -86,13 +86,13 @@ class ModelRoute(_Strict):
     """Shell pattern (`*`, `?`, `[...]`) that the whole name must match. GET /v1/models lists no
     patterns."""
     upstream: Name
-    """The key of the upstream under `upstreams`; or `script`, which plays files (docs/scripts.md),
+    """The key of the upstream under `upstreams`; or `script`, which plays files (docs/use/scripts.md),
     in the client's dialect; `script-openai` and `script-anthropic` always in theirs."""
     names: tuple[ModelName, ...] = ()
     """Whole names, which GET /v1/models lists. A route needs `match`, `names` or both."""
     server_tools: tuple[dict[str, Any], ...] = ()
     """Server tools to add to each request of keys that may use their family, as the provider's own
-    objects. Only for upstreams of the dialect `anthropic` (docs/tools.md)."""
+    objects. Only for upstreams of the dialect `anthropic` (docs/use/tools.md)."""
     mcp_servers: tuple[dict[str, Any], ...] = ()
     """MCP servers to add likewise, for keys with the family `mcp`."""
     price: Price | None = None
@@ -127,7 +127,7 @@ class PolicyStep(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     use: str
-    """A built-in's name, or `module:Class` of your own (docs/policies.md)."""
+    """A built-in's name, or `module:Class` of your own (docs/run/policies.md)."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Key(_Strict):
         ),
     ] = ("client",)
     """`client` makes calls. `auditor` reads the record and `/metrics`. `admin` logs in to the pages
-    like an auditor, switches debug logs, and sees who read what (docs/pages.md). `monitor` reads
+    like an auditor, switches debug logs, and sees who read what (docs/run/pages.md). `monitor` reads
     `/metrics`."""
     policies: Annotated[
         tuple[Name, ...],
@@ -194,7 +194,7 @@ class Key(_Strict):
         ),
     ] = ()
     """Families of provider-run tools that its requests may use: `web_search`, `code_execution`,
-    `mcp` and others (docs/tools.md)."""
+    `mcp` and others (docs/use/tools.md)."""
     calls: Annotated[
         Annotated[int, Field(ge=1, le=MAX_KEY_CALLS)] | None,
         Setting(
@@ -382,35 +382,35 @@ class Config(_Strict):
     limits: Limits = Limits()
     """Bounds and timers."""
     durability: Durability = "default"
-    """What must be stored before the client gets it (docs/operations.md#durability). All processes
+    """What must be stored before the client gets it (docs/run/operations.md#durability). All processes
     must have the same value."""
     keys: tuple[Key, ...] = ()
     """API keys, besides those in the database."""
     debug: Debug = Debug()
-    """Which calls have debug logs (docs/debug-logs.md)."""
+    """Which calls have debug logs (docs/run/debug-logs.md)."""
     unknown: tuple[Unmodelled, ...] = ()
     """Content that Sluice does not know and that may pass all the same, by the name under which the
-    record lists it as withheld: `block foo`, `event bar` (docs/tools.md#what-is-not-modelled)."""
+    record lists it as withheld: `block foo`, `event bar` (docs/use/tools.md#what-is-not-modelled)."""
     betas: tuple[Beta, ...] = ()
     """Names that clients may send in `anthropic-beta`, besides those that Sluice knows
-    (docs/tools.md#beta-headers)."""
+    (docs/use/tools.md#beta-headers)."""
     text_calls: Literal["decide", "pass"] = "decide"
     """What to do with text that a client may read as a tool call, if a policy decides about calls.
-    `decide`: decide it like a call; `pass`: let it pass (docs/tools.md#calls-written-as-text)."""
+    `decide`: decide it like a call; `pass`: let it pass (docs/use/tools.md#calls-written-as-text)."""
     notices: NoticeForm = "full"
     """What a client reads in place of blocked content. `full`: the rule, the policy and the judge's
     figures; `plain`: none of these; `silent`: `[not executed]` or `[withheld]`
-    (docs/policies.md#notices)."""
+    (docs/run/policies.md#notices)."""
     private_urls: Literal["refuse", "pass"] = "refuse"
     """What to do with requests that hold the URL of an image or file in the operator's own network,
     which a server might fetch."""
     demo: bool | None = None
-    """Whether the built-in models `demo`, `demo-openai` and `demo-anthropic` answer (docs/demo.md).
+    """Whether the built-in models `demo`, `demo-openai` and `demo-anthropic` answer (docs/use/demo.md).
     Unset: only if `models` names no others."""
     exact_keys: tuple[str, ...] = ()
     """Tools that distinguish keys that differ only in case or Unicode form, as a free map of
     environment variables does. For other tools such arguments are blocked
-    (docs/policies.md#blocks-and-tool-calls)."""
+    (docs/run/policies.md#blocks-and-tool-calls)."""
     exact_integers: tuple[str, ...] = ()
     """Tools that read integers beyond 2^53 - 1 exactly. For other tools such arguments are
     blocked."""
@@ -422,7 +422,7 @@ class Config(_Strict):
     """How long rows of the record are kept."""
     accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
     """Policy sets under which calls of this gateway may begin besides its own: for the time of a
-    rolling change (docs/operations.md#policy-sets)."""
+    rolling change (docs/run/operations.md#policy-sets)."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> "Config":

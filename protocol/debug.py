@@ -48,7 +48,7 @@ together."""
 
 
 class Debug(BaseModel):
-    """Which calls have debug logs (docs/debug-logs.md). Without loggers, only those that an admin
+    """Which calls have debug logs (docs/run/debug-logs.md). Without loggers, only those that an admin
     switches on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,5 +1,5 @@
 """Errors with a code and a parameter as well as the message, as OpenAI's APIs have them: read and
-written (docs/protocol.md 1.8)."""
+written (docs/change/protocol.md 1.8)."""
 
 import re
 from collections.abc import Mapping

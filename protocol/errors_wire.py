@@ -1,5 +1,5 @@
 """Errors on the wire, common to all dialects: reading upstream's error answers, and what a client
-may see (docs/protocol.md 1.8).
+may see (docs/change/protocol.md 1.8).
 
 Payloads are rebuilt, never forwarded. Our key's 401 is not the client's: it becomes a 502, or
 clients would change theirs.

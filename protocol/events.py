@@ -34,7 +34,7 @@ class BlockKind(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a message ended, in the Messages dialect's words; encoders map it (docs/protocol.md
+    """Why a message ended, in the Messages dialect's words; encoders map it (docs/change/protocol.md
     1.3)."""
 
     END_TURN = "end_turn"

@@ -1,4 +1,4 @@
-"""JSON Schemas of tools and answers made to fit what a provider takes (docs/protocol.md 1.2).
+"""JSON Schemas of tools and answers made to fit what a provider takes (docs/change/protocol.md 1.2).
 
 Cleaning changes what the model sees, never what is checked: arguments and answers are validated
 against the client's own schema. Nothing here changes its input. Linear in the schema's size; deeper

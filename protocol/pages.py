@@ -26,7 +26,7 @@ PAGE_HEADERS = (
 
 
 class Pages(BaseModel):
-    """The pages under `/debug` (docs/pages.md). These settings do not change `/audit`, which the
+    """The pages under `/debug` (docs/run/pages.md). These settings do not change `/audit`, which the
     same process serves through gateways."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,5 +1,5 @@
 """Images, documents, sound and search results among a user's parts: common to their writers
-(docs/protocol.md 1.10)."""
+(docs/change/protocol.md 1.10)."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

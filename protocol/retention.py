@@ -12,7 +12,7 @@ Days = Annotated[int, Field(ge=1, le=36_500)]
 
 
 class Retention(BaseModel):
-    """How many days to keep rows, by table. Tables not named are kept for ever (docs/audit.md).
+    """How many days to keep rows, by table. Tables not named are kept for ever (docs/run/audit.md).
     Seals always stay."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -27,7 +27,7 @@ DESTRUCTIVE = {
 
 DEMO = "demo"
 SCRIPT = "script"
-"""The upstream of the scripted model (docs/scripts.md)."""
+"""The upstream of the scripted model (docs/use/scripts.md)."""
 DEMO_JUDGE = "demo-judge"
 """The built-in rule-based judge model."""
 

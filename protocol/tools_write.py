@@ -1,4 +1,4 @@
-"""Tools of a request that crosses: common to the writers of all dialects (docs/protocol.md 1.2)."""
+"""Tools of a request that crosses: common to the writers of all dialects (docs/change/protocol.md 1.2)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Turns of a request that crosses: common to the writers of all dialects (docs/protocol.md
+"""Turns of a request that crosses: common to the writers of all dialects (docs/change/protocol.md
 1.10)."""
 
 from collections.abc import Sequence

@@ -160,7 +160,7 @@ class Upstream(BaseModel):
     names. Values of 8 characters or more are masked in error answers, like the key."""
     native_tools: bool = True
     """False: its models have no native tool calls. Sluice puts tools into the prompt and reads
-    calls from the text (docs/tools.md)."""
+    calls from the text (docs/use/tools.md)."""
     calls: Annotated[int, Field(ge=1)] | None = None
     """Requests that one gateway sends it at once. A key may have as many as are still free; past
     that 429. Set it to what the provider accepts, so that one key does not use it all. Unset: no
@@ -181,7 +181,7 @@ class Upstream(BaseModel):
     false`. Empty: it takes none."""
     judge_reply: JudgeReply | None = None
     """The form in which its models are asked for a judgement. `json_object` is for `openai` only.
-    Unset: judge workers find out which form the upstream accepts (docs/policies.md#tool_judge)."""
+    Unset: judge workers find out which form the upstream accepts (docs/run/policies.md#tool_judge)."""
 
     @model_validator(mode="after")
     def _guides_what_it_can(self) -> "Upstream":
@@ -227,7 +227,7 @@ class Upstream(BaseModel):
             others = dialects_that(lambda d: self.at in d.doors)
             yield (
                 f"the dialect {self.dialect} is not spoken behind {where}: that is for {others}"
-                " (docs/providers.md)"
+                " (docs/run/providers.md)"
             )
         if self.door == "vertex" and self._has("api_key_env", "api_key_file", "key_header"):
             yield (

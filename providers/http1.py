@@ -2,7 +2,7 @@
 the callback that read them.
 
 Why not aiohttp: its reader costs a task wake-up, a timer and a pause of the socket for each piece
-of an answer, in w2 a quarter of the gateway (docs/decisions.md has the figures). Parsing is done by
+of an answer, in w2 a quarter of the gateway (docs/change/decisions.md has the figures). Parsing is done by
 llhttp (httptools), as strict as Node: two lengths, obsolete line folding, bare line feeds and the
 like end the answer with an error. No redirects, no cookies, no proxies, no decompression. A
 connection that may not be clean is not used again. A request is sent twice in one case only: the

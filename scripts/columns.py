@@ -1,4 +1,4 @@
-"""Write docs/columns.md from the records' declarations; with `--check`, say whether it is up to
+"""Write docs/run/columns.md from the records' declarations; with `--check`, say whether it is up to
 date."""
 
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from db.columns import TABLES, CallTable
 from scripts.pages import DOCS, write_or_check
 
-PAGE = DOCS / "columns.md"
+PAGE = DOCS / "run" / "columns.md"
 _HEAD = """# Columns of the record
 
 The tables of a call, made by `python -m scripts.columns` from the records (`protocol/records.py`); `make check` says when this page

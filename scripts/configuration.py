@@ -1,4 +1,4 @@
-"""Write docs/configuration.md from the models of the configuration and their docstrings; with
+"""Write docs/run/configuration.md from the models of the configuration and their docstrings; with
 `--check`, say whether it is up to date."""
 
 import ast
@@ -43,7 +43,7 @@ from protocol.retention import Retention
 from protocol.upstreams import HeaderName, KnownDialect, Part, Upstream
 from scripts.pages import DOCS, table, write_or_check
 
-PAGE = DOCS / "configuration.md"
+PAGE = DOCS / "run" / "configuration.md"
 _HEAD = """# Configuration
 
 Every key of the configuration file, with its type, its default and its meaning. `python -m scripts.configuration` writes this page from the
@@ -233,7 +233,8 @@ def _about(model: type[BaseModel]) -> str:
 
 def _linked(text: str) -> str:
     """Files of docs/ as links to them."""
-    return re.sub(r"docs/(\w+\.md)(#[\w-]+)?", r"[\1](\1\2)", text)
+    text = re.sub(r"docs/run/([\w-]+\.md)(#[\w-]+)?", r"[\1](\1\2)", text)
+    return re.sub(r"docs/(\w+/)([\w-]+\.md)(#[\w-]+)?", r"[\2](../\1\2\3)", text)
 
 
 def _anchor(model: type[BaseModel]) -> str:

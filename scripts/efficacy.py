@@ -1,4 +1,4 @@
-"""Writes docs/efficacy.md from docs/data/efficacy.json; with `--measure` measures first, in some
+"""Writes docs/run/efficacy.md from docs/data/efficacy.json; with `--measure` measures first, in some
 two minutes.
 
     python -m scripts.efficacy --measure --corpora DIR     # DIR holds nl2bash.jsonl, tldr.jsonl,
@@ -33,7 +33,7 @@ from sluice.eval.play import CaseOutcome
 from sluice.eval.summary import summarize
 
 ROOT = Path(__file__).parents[1]
-DATA, PAGE = ROOT / "docs" / "data" / "efficacy.json", ROOT / "docs" / "efficacy.md"
+DATA, PAGE = ROOT / "docs" / "data" / "efficacy.json", ROOT / "docs" / "run" / "efficacy.md"
 CONTROL = ROOT / "tests" / "fixtures" / "control"
 LABELS = CONTROL / "labels.json"
 FILES = {CASES: "toolcalls.json", OFFICE: "office.jsonl"}
@@ -397,12 +397,12 @@ def main(arguments: Iterable[str] | None = None) -> int:
     if asked.measure:
         if asked.corpora is None or not asked.corpora.is_dir():
             parser.error(
-                "--measure needs --corpora DIR, the folder with the corpora (docs/efficacy.md says"
+                "--measure needs --corpora DIR, the folder with the corpora (docs/run/efficacy.md says"
                 " where they are to be had)"
             )
         if missing := [name for name in CORPORA if not (asked.corpora / f"{name}.jsonl").is_file()]:
             parser.error(
-                f"--corpora: {asked.corpora} has no {missing[0]}.jsonl (docs/efficacy.md says where"
+                f"--corpora: {asked.corpora} has no {missing[0]}.jsonl (docs/run/efficacy.md says where"
                 " it is to be had)"
             )
         DATA.write_text(_written(measure(asked.corpora)) + "\n")
@@ -411,7 +411,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
         PAGE.write_text(text)
     elif not PAGE.exists() or PAGE.read_text() != text:
         sys.stdout.write(
-            "docs/efficacy.md is not what docs/data/efficacy.json says: run python -m"
+            "docs/run/efficacy.md is not what docs/data/efficacy.json says: run python -m"
             " scripts.efficacy\n"
         )
         return 1

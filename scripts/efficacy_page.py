@@ -1,4 +1,4 @@
-"""Makes the tables of docs/efficacy.md from the measured data, and puts them where
+"""Makes the tables of docs/run/efficacy.md from the measured data, and puts them where
 docs/data/efficacy.in.md names them."""
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Pictures of the pages for README.md and docs/pages.md: `python -m scripts.pictures --url
+"""Pictures of the pages for README.md and docs/run/pages.md: `python -m scripts.pictures --url
 http://127.0.0.1:8080 --key KEY`.
 
 It sends the demo model a few calls through that gateway, and takes pictures of what the pages show

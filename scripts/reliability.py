@@ -1,4 +1,4 @@
-"""docs/reliability.md from what the tests measured: `python -m scripts.reliability [FIGURES.jsonl
+"""docs/run/reliability.md from what the tests measured: `python -m scripts.reliability [FIGURES.jsonl
 ...]`.
 
 The tests append to the file that SLUICE_FIGURES names (tests/support/checks/figures.py). What they
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs" / "data" / "figures.json"
 CHAOS = ROOT / "docs" / "data" / "chaos.json"
 TEMPLATE = ROOT / "docs" / "data" / "reliability.in.md"
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "run" / "reliability.md"
 
 CHAOS_SHOWN = (
     "seed",

@@ -1,4 +1,4 @@
-"""Write docs/screens.md: what each audit command shows at 80 columns, and lists also at 140, of a
+"""Write docs/run/screens.md: what each audit command shows at 80 columns, and lists also at 140, of a
 fixed set of calls to the demo model.
 
 Starts a product of its own with servers of its own, in a folder that goes again. Run it when a
@@ -33,7 +33,7 @@ from typer.testing import CliRunner
 from sluice import cli
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "screens.md"
+PAGE = ROOT / "docs" / "run" / "screens.md"
 WIDTHS = (80, 140)
 WAIT_S = 60.0
 KEYS = {"agent-ci": "sk-sluice-screens-ci", "kim": "sk-sluice-screens-kim"}

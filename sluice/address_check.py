@@ -87,7 +87,7 @@ def address_warnings(config: Config) -> Iterator[Finding]:
             message = (
                 f"{wrong!r} is not behind `door: {target.door}` with `dialect: {target.dialect}`,"
                 f" which is for models with {word!r} in their names: lead it to an upstream of"
-                " another dialect (docs/providers.md)"
+                " another dialect (docs/run/providers.md)"
             )
             yield Finding("warning", ("models", number, "names"), message)
 
@@ -124,7 +124,7 @@ def _plain(upstream: Upstream, path: str) -> Iterator[tuple[str, str]]:
             "base_url",
             (
                 f"is an address that wants `door: {door}`, for the path and what lets requests in:"
-                " add that (docs/providers.md)"
+                " add that (docs/run/providers.md)"
             ),
         )
     elif (

@@ -186,7 +186,7 @@ def tell_copies(call_id: UUID, *, is_more: bool) -> list[str]:
         day = f"{time_of_call(call_id):%Y-%m-%d}"
         return [
             f"{folder} cannot be read here: a folder of {day} in it holds its content still"
-            " (docs/audit.md, Archive, says what to do)"
+            " (docs/run/audit.md, Archive, says what to do)"
         ]
     messages = []
     for copy in copies:

@@ -184,11 +184,11 @@ def _check_pooler(url: str) -> list[str]:
         raise NotFit(
             f"{ignored}, and synchronous_commit is {commit} there, so that a crash of the server"
             " loses what was recorded: connect to PostgreSQL itself, or set it with `ALTER ROLE"
-            " ... SET synchronous_commit = on` (docs/operations.md#poolers)"
+            " ... SET synchronous_commit = on` (docs/run/operations.md#poolers)"
         )
     return [
         f"{ignored}: timeouts of statements do not hold. Connect to PostgreSQL itself, or see"
-        " docs/operations.md#poolers"
+        " docs/run/operations.md#poolers"
     ]
 
 
@@ -258,7 +258,7 @@ def not_ours(redis_url: str, database_url: str) -> NotFit | None:
                 " of the other's record: correct SLUICE_REDIS_URL or SLUICE_DATABASE_URL, or give"
                 " this Sluice a Redis, or a database number there, of its own. Where the other"
                 f" database is gone for good: stop every process, then `DEL {layout.DATABASE_KEY}`"
-                " there (docs/operations.md)"
+                " there (docs/run/operations.md)"
             )
         seen = _ask_database(
             database_url, lambda: migrate.primary_seen(database_url, number, run_id)
@@ -268,13 +268,13 @@ def not_ours(redis_url: str, database_url: str) -> NotFit | None:
                 f"{at[1]} is in use by another Sluice, which has another Redis than"
                 f" {place(redis_url)}: both would share its keys, policy names and retention. Let"
                 " SLUICE_DATABASE_URL lead to a database of this Sluice's own, or SLUICE_REDIS_URL"
-                " to the other's Redis (docs/operations.md)"
+                " to the other's Redis (docs/run/operations.md)"
             )
         if seen is None:
             return NotFit(
                 f"{at[0]} is an old primary: a later one holds the calls of this database. Let"
                 " SLUICE_REDIS_URL lead to that one and stop what is still on the old one"
-                " (docs/operations.md)"
+                " (docs/run/operations.md)"
             )
     return None
 
@@ -487,6 +487,6 @@ def _ask_database(url: str, ask: Callable[[], T]) -> T:
         if "unsupported startup parameter" in message:
             message += (
                 "; a pooler (PgBouncer) stands before it: connect to PostgreSQL itself, or see"
-                " docs/operations.md#poolers"
+                " docs/run/operations.md#poolers"
             )
         raise Unavailable(f"PostgreSQL at {place(url)} cannot be used: {message}") from error

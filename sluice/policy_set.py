@@ -1,5 +1,5 @@
 """Names the policy set of a configuration: reads the files that decide, and runs none of them
-(docs/policies.md).
+(docs/run/policies.md).
 
 The set covers the source of Sluice's own policies, sessions and codecs, and the named file of each
 policy of the user.

@@ -202,7 +202,7 @@ def public_key() -> None:
         key = load_settings().seal_key
         if not key:
             raise SettingsError(
-                "SLUICE_SEAL_KEY is not set, so checkpoints are not signed: see docs/audit.md"
+                "SLUICE_SEAL_KEY is not set, so checkpoints are not signed: see docs/run/audit.md"
             )
         try:
             return checkpoints.public_pem(checkpoints.load_private_key(key))

@@ -174,7 +174,7 @@ class Settings(BaseSettings):
         default=None,
         description=(
             "Folder of the scripted model's files: NAME.jsonl is the model script-NAME"
-            " (docs/scripts.md). For gateways."
+            " (docs/use/scripts.md). For gateways."
         ),
     )
     policy_path: Path | None = Field(

@@ -60,7 +60,7 @@ AGAIN_S = 1.0
 RECORD_NICE = 5
 """Niceness of audit writers, which gives way to the serving processes on few cores. At 10 audit
 writers are three times as late when all cores are busy, at 0 the others are a few percent slower
-(docs/decisions.md). Strict calls wait for it."""
+(docs/change/decisions.md). Strict calls wait for it."""
 PAGES_NICE = 10
 """Niceness of the pages: who reads may wait, a stream may not."""
 _OURS = {LOCK_FILE, "key", "logs", "run", "valkey", "postgres"}

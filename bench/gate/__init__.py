@@ -1,2 +1,2 @@
 """A gate against slower code: exact counts, and ratios inside one run. Never a time.
-docs/performance.md, "The gate"."""
+docs/run/performance.md, "The gate"."""

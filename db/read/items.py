@@ -1,4 +1,4 @@
-"""Rows as the JSON objects that users see (docs/api.md#fields). Must not know: SQL, connections."""
+"""Rows as the JSON objects that users see (docs/use/api.md#fields). Must not know: SQL, connections."""
 
 import base64
 import json

@@ -235,7 +235,7 @@ async def _openapi(request: Request) -> Response:
 
 
 def served() -> list[str]:
-    """The methods and paths of this API, as errors and docs/api.md name them."""
+    """The methods and paths of this API, as errors and docs/use/api.md name them."""
     routes = [route for route in _make_router().routes if isinstance(route, APIRoute)]
     return [f"{min(route.methods or ())} {_PARAMETER.sub(_named, route.path)}" for route in routes]
 

@@ -43,7 +43,7 @@ ERRORS: dict[int, tuple[str, Sequence[str]]] = {
         ("audit_unavailable", "gateway_descriptors", "gateway_memory"),
     ),
 }
-"""By status: when, and the codes that say more exactly. docs/api.md has the same."""
+"""By status: when, and the codes that say more exactly. docs/use/api.md has the same."""
 ERRORS_OF_BODIES: dict[int, tuple[str, Sequence[str]]] = {
     400: (ERRORS[400][0], (*ERRORS[400][1], "invalid_json", "body_lost")),
     408: ("The body did not arrive in time.", ("body_timeout",)),
@@ -126,7 +126,7 @@ def document(routes: Sequence[BaseRoute]) -> JsonObject:
         version=VERSION,
         routes=routes,
         description=(
-            "The record of calls, for keys with the role auditor. docs/api.md says what each field"
+            "The record of calls, for keys with the role auditor. docs/use/api.md says what each field"
             " means."
         ),
     )

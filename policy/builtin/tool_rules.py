@@ -59,9 +59,9 @@ class Sql(_Strict):
     """The top-level argument with the SQL. Unset: each argument that looks like SQL by its own name
     or its tool's."""
     kinds: tuple[Kind, ...] | None = None
-    """Kinds of statements (docs/policies.md#tool_rules)."""
+    """Kinds of statements (docs/run/policies.md#tool_rules)."""
     effects: tuple[SqlEffect, ...] | None = None
-    """What the statement does, including functions with side effects (docs/policies.md#tool_rules).
+    """What the statement does, including functions with side effects (docs/run/policies.md#tool_rules).
     Give `kinds`, `effects` or both."""
     dialect: Annotated[str, AfterValidator(check_dialect)]
     """The SQL dialect: `postgres`, `mysql`, `tsql`, `sqlite` or another."""

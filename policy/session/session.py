@@ -2,7 +2,7 @@
 Pure and replayable.
 
 Theory. An answer is one message of one or more segments: if the provider pauses a turn and the
-client's dialect cannot express that, the session asks the provider to continue (docs/protocol.md
+client's dialect cannot express that, the session asks the provider to continue (docs/change/protocol.md
 1.6). The output depends only on the order of chunks and on judgements, commits and recorded turns,
 which are written once. So a second owner that replays the stream gets the same outputs, and a
 running hash over them proves it. Must not know: Redis, time, how bytes reach the client.

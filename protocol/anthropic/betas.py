@@ -1,5 +1,5 @@
 """The names of the anthropic-beta header: the client's that may pass and those that the request
-needs, each once (docs/protocol.md 1.6)."""
+needs, each once (docs/change/protocol.md 1.6)."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Events to Messages answers, streamed and whole (docs/protocol.md 1.5).
+"""Events to Messages answers, streamed and whole (docs/change/protocol.md 1.5).
 
 Measured on the SDK: every frame needs its `event:` line, block indices are dense, message_delta has
 usage. Blocks that policies dropped leave no gap: the encoder numbers blocks as they begin. One

@@ -1,4 +1,4 @@
-"""Errors of the Messages dialect: an upstream's read, ours written (docs/protocol.md 1.8)."""
+"""Errors of the Messages dialect: an upstream's read, ours written (docs/change/protocol.md 1.8)."""
 
 import msgspec
 

@@ -1,5 +1,5 @@
 """Checks what a key may use of a Messages provider, and adds the operator's tools and what they
-need (docs/protocol.md 1.6).
+need (docs/change/protocol.md 1.6).
 
 Works on the finished body: tools, tools defined within messages, parameters, file ids, callers. The
 operator's tools and MCP servers are added by union: the client's come first, in their order (prompt

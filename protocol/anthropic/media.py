@@ -1,4 +1,4 @@
-"""Images and documents, written as blocks of the Messages dialect (docs/protocol.md 1.1)."""
+"""Images and documents, written as blocks of the Messages dialect (docs/change/protocol.md 1.1)."""
 
 from typing import Any
 

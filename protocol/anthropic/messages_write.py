@@ -1,5 +1,5 @@
 """The messages of a request that crosses, written for a provider of the Messages dialect
-(docs/protocol.md 1.1)."""
+(docs/change/protocol.md 1.1)."""
 
 from collections.abc import Sequence
 from typing import Any, assert_never

@@ -1,5 +1,5 @@
 """Capabilities of the models of the Messages API, as data: `data/claude_models.json`
-(docs/protocol.md 1.9).
+(docs/change/protocol.md 1.9).
 
 A wrong row must lead to the vendor's 400, never to a silently changed request: an unknown model
 gets the row `*`, which removes nothing. Names are looked up whole, never by a part.

@@ -1,4 +1,4 @@
-"""A Messages request in neutral parts, for a provider of another dialect (docs/protocol.md
+"""A Messages request in neutral parts, for a provider of another dialect (docs/change/protocol.md
 1.10)."""
 
 from collections.abc import Callable

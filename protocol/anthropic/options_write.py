@@ -1,5 +1,5 @@
 """What is neither message nor tool in a request that crosses, written for the Messages dialect
-(docs/protocol.md 1.1, 1.9)."""
+(docs/change/protocol.md 1.1, 1.9)."""
 
 from hashlib import sha256
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Reads a client's Messages body as a ChatRequest (docs/protocol.md 1.10).
+"""Reads a client's Messages body as a ChatRequest (docs/change/protocol.md 1.10).
 
 Fields that are modelled for policies and for other dialects (`thinking`, `output_config`,
 `output_format`, `metadata`, `system`) also stay in `extra` as they came: a provider of the same

@@ -1,5 +1,5 @@
 """Tools, their choice and the answer's form of a request that crosses, written for the Messages
-dialect (docs/protocol.md 1.1, 1.2)."""
+dialect (docs/change/protocol.md 1.1, 1.2)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Messages requests written for a provider of this dialect (docs/protocol.md 1.1, 1.2)."""
+"""Messages requests written for a provider of this dialect (docs/change/protocol.md 1.1, 1.2)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Converse answers to events, one message of the binary event stream at a time (docs/protocol.md,
+"""Converse answers to events, one message of the binary event stream at a time (docs/change/protocol.md,
 Converse).
 
 Text and thinking begin with their first piece that is not empty. The token counts come after the

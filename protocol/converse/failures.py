@@ -1,4 +1,4 @@
-"""Errors of Bedrock: answers with an error status, and exceptions inside a stream (docs/protocol.md
+"""Errors of Bedrock: answers with an error status, and exceptions inside a stream (docs/change/protocol.md
 1.8).
 
 The kind of an error is in a header of the answer, which the gateway writes into the body as

@@ -1,4 +1,4 @@
-"""System texts and turns, written for Converse (docs/protocol.md, Converse)."""
+"""System texts and turns, written for Converse (docs/change/protocol.md, Converse)."""
 
 import base64
 import re

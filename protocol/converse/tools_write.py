@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form, written for Converse (docs/protocol.md, Converse)."""
+"""Tools, their choice and the answer's form, written for Converse (docs/change/protocol.md, Converse)."""
 
 from typing import Any
 

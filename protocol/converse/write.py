@@ -1,4 +1,4 @@
-"""Requests written for Converse (docs/protocol.md, Converse). The model is in the path, and so is
+"""Requests written for Converse (docs/change/protocol.md, Converse). The model is in the path, and so is
 whether the answer is streamed."""
 
 from typing import Any

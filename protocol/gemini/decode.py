@@ -1,4 +1,4 @@
-"""generateContent answers, streamed and whole, to events (docs/protocol.md 1.15).
+"""generateContent answers, streamed and whole, to events (docs/change/protocol.md 1.15).
 
 Each chunk of a stream is a whole answer that holds what is new. The finish reason ends all blocks,
 so calls are decided then, but text, usage and sources may still follow: the message ends where the

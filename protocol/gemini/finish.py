@@ -1,4 +1,4 @@
-"""Finish reasons of Gemini (docs/protocol.md 1.15): what each means."""
+"""Finish reasons of Gemini (docs/change/protocol.md 1.15): what each means."""
 
 from protocol.events import StopReason
 

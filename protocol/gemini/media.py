@@ -1,4 +1,4 @@
-"""Images, documents, sound and search results, written as parts of a content (docs/protocol.md
+"""Images, documents, sound and search results, written as parts of a content (docs/change/protocol.md
 1.15). No URL is fetched."""
 
 import mimetypes

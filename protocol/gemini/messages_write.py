@@ -1,4 +1,4 @@
-"""Turns of a request that crosses, written as contents (docs/protocol.md 1.15).
+"""Turns of a request that crosses, written as contents (docs/change/protocol.md 1.15).
 
 Contents begin with the user's and alternate. The results of an answer's calls stand in the one
 content straight after it, as many as there are calls: a call that nobody answered is left out, and

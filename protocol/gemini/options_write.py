@@ -1,4 +1,4 @@
-"""What is neither message nor tool in a request that crosses, written for Gemini (docs/protocol.md
+"""What is neither message nor tool in a request that crosses, written for Gemini (docs/change/protocol.md
 1.15)."""
 
 from typing import Any

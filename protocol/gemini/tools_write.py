@@ -1,5 +1,5 @@
 """Tools, their choice and the answer's form of a request that crosses, written for Gemini
-(docs/protocol.md 1.15)."""
+(docs/change/protocol.md 1.15)."""
 
 import re
 from collections.abc import Sequence

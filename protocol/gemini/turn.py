@@ -1,5 +1,5 @@
 """Recorded turns of Gemini: each part goes back with the signature that it came with
-(docs/protocol.md 1.15).
+(docs/change/protocol.md 1.15).
 
 A signature belongs to its part, so a signed text and an unsigned one never become one. Reasoning
 without a signature stays out.

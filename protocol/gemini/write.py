@@ -1,4 +1,4 @@
-"""Requests written for Gemini (docs/protocol.md 1.15). Nobody speaks the dialect to us, so each
+"""Requests written for Gemini (docs/change/protocol.md 1.15). Nobody speaks the dialect to us, so each
 request crosses."""
 
 from typing import Any

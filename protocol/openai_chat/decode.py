@@ -1,4 +1,4 @@
-"""chat/completions answers, streamed and whole, to events (docs/protocol.md 1.5).
+"""chat/completions answers, streamed and whole, to events (docs/change/protocol.md 1.5).
 
 Theory. chat/completions has no block boundaries, so blocks are numbered as their first content
 comes: a text or thinking block ends where content of another kind begins, tool calls end at the

@@ -1,4 +1,4 @@
-"""Events to streamed chat/completions answers (docs/protocol.md 1.3, 1.4). Whole bodies:
+"""Events to streamed chat/completions answers (docs/change/protocol.md 1.3, 1.4). Whole bodies:
 `protocol.openai_chat.encode_whole`.
 
 The SDK's helper wants tool indices dense from 0, id, name and role exactly once, lists in a delta

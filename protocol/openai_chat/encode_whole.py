@@ -1,4 +1,4 @@
-"""Events to the one body of a chat/completions answer that is not streamed (docs/protocol.md
+"""Events to the one body of a chat/completions answer that is not streamed (docs/change/protocol.md
 1.3)."""
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Errors of chat/completions: an upstream's read, ours written (docs/protocol.md 1.8)."""
+"""Errors of chat/completions: an upstream's read, ours written (docs/change/protocol.md 1.8)."""
 
 from protocol import error_codes
 from protocol.errors_wire import NOT_THE_CLIENTS

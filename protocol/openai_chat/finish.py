@@ -1,4 +1,4 @@
-"""The finish reasons of chat/completions (docs/protocol.md 1.3): a line for each meaning, with the
+"""The finish reasons of chat/completions (docs/change/protocol.md 1.3): a line for each meaning, with the
 stop reasons for which its first word is written. The other words are read too: those of older
 clients and of compatible servers. None: upstream failed and says it this way.
 """

@@ -1,4 +1,4 @@
-"""What a key may ask of a chat/completions provider (docs/protocol.md 1.6)."""
+"""What a key may ask of a chat/completions provider (docs/change/protocol.md 1.6)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Images and documents, written as parts of a chat/completions message (docs/protocol.md 1.10)."""
+"""Images and documents, written as parts of a chat/completions message (docs/change/protocol.md 1.10)."""
 
 from typing import Any
 

@@ -267,7 +267,7 @@ def refusal(message: MessageAssembly, stop: MessageStop) -> str | None:
 
 
 def usage_object(message: MessageAssembly, stop: MessageStop) -> dict[str, Any] | None:
-    """The usage: upstream's own in the same dialect, else by docs/protocol.md 1.7."""
+    """The usage: upstream's own in the same dialect, else by docs/change/protocol.md 1.7."""
     if message.is_same and stop.extra.get("usage"):
         usage: dict[str, Any] = stop.extra["usage"]
         return usage

@@ -1,4 +1,4 @@
-"""Messages of chat/completions requests, read as turns (docs/protocol.md 1.1)."""
+"""Messages of chat/completions requests, read as turns (docs/change/protocol.md 1.1)."""
 
 from collections import deque
 from collections.abc import Sequence

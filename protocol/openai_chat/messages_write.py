@@ -1,4 +1,4 @@
-"""Turns of a request that crosses, written as chat/completions messages (docs/protocol.md 1.10).
+"""Turns of a request that crosses, written as chat/completions messages (docs/change/protocol.md 1.10).
 
 Earlier reasoning goes only to models that want it in turns with tool calls. Otherwise it is left
 out, as the Messages API itself does with turns before the last question; it is noted only where it

@@ -1,4 +1,4 @@
-"""A chat/completions request in neutral parts, for a provider of another dialect (docs/protocol.md
+"""A chat/completions request in neutral parts, for a provider of another dialect (docs/change/protocol.md
 1.1)."""
 
 import re

@@ -1,5 +1,5 @@
 """What is neither message nor tool in a request that crosses, written for chat/completions
-(docs/protocol.md 1.10)."""
+(docs/change/protocol.md 1.10)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reads a client's chat/completions body as a ChatRequest (docs/protocol.md 1.1).
+"""Reads a client's chat/completions body as a ChatRequest (docs/change/protocol.md 1.1).
 
 Everything legal in this dialect is read, also where another dialect has no equivalent: a provider
 of the same dialect gets it unchanged, and the writer of another dialect refuses it by name.

@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form in chat/completions requests, read (docs/protocol.md
+"""Tools, their choice and the answer's form in chat/completions requests, read (docs/change/protocol.md
 1.1, 1.2)."""
 
 from typing import Any, TypeGuard

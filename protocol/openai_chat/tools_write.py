@@ -1,5 +1,5 @@
 """Tools, their choice and the answer's form of a request that crosses, written for chat/completions
-(docs/protocol.md 1.2, 1.10)."""
+(docs/change/protocol.md 1.2, 1.10)."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 """Recorded turns of chat/completions: what seals an answer or a call goes back with it
-(docs/protocol.md 1.10).
+(docs/change/protocol.md 1.10).
 
 Text, calls and reasoning are the client's own. What only the provider can read has no place in
 other dialects: OpenRouter's `reasoning_details`, LiteLLM's `thinking_blocks` and

@@ -1,4 +1,4 @@
-"""The usage object of chat/completions (docs/protocol.md 1.7)."""
+"""The usage object of chat/completions (docs/change/protocol.md 1.7)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""chat/completions requests written for a provider of this dialect (docs/protocol.md 1.1, 1.10).
+"""chat/completions requests written for a provider of this dialect (docs/change/protocol.md 1.1, 1.10).
 
 A request that came in this dialect goes out with every field as it came but those that a policy
 changed; one that crosses is written field by field.

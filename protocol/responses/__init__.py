@@ -41,7 +41,7 @@ class Responses(ClientDialect):
         "bedrock-mantle": Way(place="/openai/v1", lists=True, ids="mint"),
     }
     counts_events = True
-    # clients of this dialect send these statuses again and again: docs/protocol.md
+    # clients of this dialect send these statuses again and again: docs/change/protocol.md
     statuses = {403: 400, 404: 400}
     judge_replies = ("json_schema", "json_object", "tool", "text")
     names_text = True

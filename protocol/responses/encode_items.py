@@ -1,4 +1,4 @@
-"""The items of one Responses answer as they are written, streamed or whole (docs/protocol.md,
+"""The items of one Responses answer as they are written, streamed or whole (docs/change/protocol.md,
 Responses clients).
 
 Theory. The SDK's accumulator wants: the response begins first and keeps its id; an item is there

@@ -1,4 +1,4 @@
-"""Errors of Responses: an upstream's read, ours written (docs/protocol.md 1.8).
+"""Errors of Responses: an upstream's read, ours written (docs/change/protocol.md 1.8).
 
 Some clients send a request again after any status but 400 and 429, and a turn after any code but a
 few: what cannot get better says one of these.

@@ -1,6 +1,6 @@
 """The items of Responses as data: which tools the client runs that have a type of their own, what
 the model's side of a conversation is made of, and how the ids that we give to items begin
-(docs/protocol.md, Responses clients)."""
+(docs/change/protocol.md, Responses clients)."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""The input of Responses requests, read as turns (docs/protocol.md, Responses clients).
+"""The input of Responses requests, read as turns (docs/change/protocol.md, Responses clients).
 
 Every item is of a type that is known here, or the request is refused: what was skipped no policy
 would have read. Items of the model that follow each other are one turn, as one answer was; an

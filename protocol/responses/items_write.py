@@ -1,5 +1,5 @@
 """Turns of a Responses client's request, written as the items that they were read from
-(docs/protocol.md 1.14).
+(docs/change/protocol.md 1.14).
 
 Nothing is kept at the provider, so items go out without the ids under which it would look for them;
 reasoning has its encrypted content.

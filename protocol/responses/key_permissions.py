@@ -1,5 +1,5 @@
 """What a key may ask of a provider in a Responses request, whatever the provider's dialect
-(docs/protocol.md, Responses clients).
+(docs/change/protocol.md, Responses clients).
 
 A provider runs its own tools before anybody here sees the call, so what a key has no family for is
 refused in the client's own words. Must not know: how the request is written.

@@ -1,4 +1,4 @@
-"""Images and documents, written as parts of a Responses message or output (docs/protocol.md
+"""Images and documents, written as parts of a Responses message or output (docs/change/protocol.md
 1.13)."""
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Turns of a request that crosses, written as items of a Responses input (docs/protocol.md 1.13).
+"""Turns of a request that crosses, written as items of a Responses input (docs/change/protocol.md 1.13).
 
 Reasoning goes upstream only as recorded, sealed: `protocol.responses.turn` puts its items before
 what they led to.

@@ -1,4 +1,4 @@
-"""A Responses request in neutral parts, for a provider of another dialect (docs/protocol.md,
+"""A Responses request in neutral parts, for a provider of another dialect (docs/change/protocol.md,
 Responses clients)."""
 
 from collections.abc import Sequence

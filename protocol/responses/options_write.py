@@ -1,4 +1,4 @@
-"""What is neither input nor tool in a request that crosses, written for Responses (docs/protocol.md
+"""What is neither input nor tool in a request that crosses, written for Responses (docs/change/protocol.md
 1.13)."""
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reads a client's Responses body as a ChatRequest (docs/protocol.md, Responses clients).
+"""Reads a client's Responses body as a ChatRequest (docs/change/protocol.md, Responses clients).
 
 A field that is not known is refused: the next one may bring text that no policy read, or choose
 where a request goes. Answers are kept by the gateway alone, so `previous_response_id` and `store`

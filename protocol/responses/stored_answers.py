@@ -1,5 +1,5 @@
 """Responses that are kept: what `previous_response_id` and `item_reference` name, and what stands
-in their place (docs/protocol.md, State).
+in their place (docs/change/protocol.md, State).
 
 The output of an earlier response stands there as its client saw it, with the notice where a call
 was blocked. Its reasoning does not: it is sealed for one provider and model, so it comes back with

@@ -1,4 +1,4 @@
-"""Tools, their choice and the answer's form in Responses requests, read (docs/protocol.md,
+"""Tools, their choice and the answer's form in Responses requests, read (docs/change/protocol.md,
 Responses clients)."""
 
 from typing import Any

@@ -1,5 +1,5 @@
 """Tools, their choice and the answer's form of a request that crosses, written for Responses
-(docs/protocol.md 1.13)."""
+(docs/change/protocol.md 1.13)."""
 
 from contextlib import suppress
 from typing import Any

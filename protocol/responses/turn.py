@@ -1,5 +1,5 @@
 """Recorded turns of Responses: reasoning goes back encrypted, before what it led to
-(docs/protocol.md 1.13).
+(docs/change/protocol.md 1.13).
 
 Nothing is kept at the provider, so an item goes back whole and without its id. Items with a call of
 the provider's go back as well: reasoning in front of one that is missing would be refused.

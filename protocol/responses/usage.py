@@ -1,4 +1,4 @@
-"""The usage object of Responses (docs/protocol.md 1.7)."""
+"""The usage object of Responses (docs/change/protocol.md 1.7)."""
 
 from typing import Any
 

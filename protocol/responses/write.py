@@ -1,4 +1,4 @@
-"""Responses requests written for a provider of this dialect (docs/protocol.md 1.13).
+"""Responses requests written for a provider of this dialect (docs/change/protocol.md 1.13).
 
 A provider keeps nothing: `store` is false, its ids and its conversations are never named, and what
 it would leave out of a long input is left to the client. A request that came in this dialect goes

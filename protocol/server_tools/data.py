@@ -2,7 +2,7 @@
 (`data/server_tools.json`, `data/betas.json`).
 
 Data, because vendors add versions every few months; what is not in it is refused or left out
-(docs/protocol.md 1.6).
+(docs/change/protocol.md 1.6).
 """
 
 import functools

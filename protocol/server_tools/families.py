@@ -1,4 +1,4 @@
-"""Families of tools that a provider runs: which a key may use (docs/protocol.md 1.6).
+"""Families of tools that a provider runs: which a key may use (docs/change/protocol.md 1.6).
 
 Such a tool acts before anybody here sees its call: the only prevention is to refuse it in the
 request. So whatever would let a provider search, fetch, run code, call remote servers, read stored

@@ -1,5 +1,5 @@
 """Calls that a provider ran in earlier turns, described in text for another vendor's model
-(docs/protocol.md 1.10).
+(docs/change/protocol.md 1.10).
 
 As tool calls they would be wrong: nobody has results for them that another dialect takes, and its
 model would learn to call what it does not have. So each call and its result, wherever in the

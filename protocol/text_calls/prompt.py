@@ -1,5 +1,5 @@
 """Writes tools into the prompt of models without native tool calls, with the calls and results of
-the history (docs/protocol.md 2.2).
+the history (docs/change/protocol.md 2.2).
 
 Tool results are untrusted. Each result is JSON between tags that carry a nonce of the call. Neither
 the nonce nor a tag can occur in the result, so a result can neither close its section nor imitate a

@@ -1,5 +1,5 @@
 """Reads the calls of a candidate: a piece of text that is complete, or as complete as it gets
-(docs/protocol.md 2.2)."""
+(docs/change/protocol.md 2.2)."""
 
 import itertools
 import json

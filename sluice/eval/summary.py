@@ -1,4 +1,4 @@
-"""Counts outcomes: the result of a run, as the JSON object that docs/eval.md describes.
+"""Counts outcomes: the result of a run, as the JSON object that docs/run/eval.md describes.
 
 Rates are of cases that have a result: one that no judge answered is an error, and counted
 separately.

@@ -1,4 +1,4 @@
-"""docs/api.md says what a running product answers: every path, who may ask there, the fields of
+"""docs/use/api.md says what a running product answers: every path, who may ask there, the fields of
 each answer, its headers."""
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.support.checks.record import call_id, control_records, fresh_database
 from tests.support.servers.product import KEY, Product, base_config, digest, running
 from tests.support.waiting import wait_for
 
-PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "use" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8080"
 KEYS = {role: f"sk-sluice-only-{role}" for role in ("client", "auditor", "monitor")}
 BASH = {

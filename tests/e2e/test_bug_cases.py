@@ -1,4 +1,4 @@
-"""The faults of others (docs/protocol.md 3) that show only between processes; the rest is in
+"""The faults of others (docs/change/protocol.md 3) that show only between processes; the rest is in
 tests/unit/test_bug_cases.py.
 
 Cases 8 and 13 with the record behind them are in test_stored_turns, more of case 7 in

@@ -1,4 +1,4 @@
-"""README.md and docs/tutorial.md work as pasted: every command runs, and prints what the page shows
+"""README.md and docs/use/tutorial.md work as pasted: every command runs, and prints what the page shows
 below it."""
 
 import re
@@ -117,7 +117,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_the_tutorial_works_as_pasted(reader: Reader) -> None:
-    printed = reader.follow(ROOT / "docs" / "tutorial.md")
+    printed = reader.follow(ROOT / "docs" / "use" / "tutorial.md")
     assert (
         printed.count(NOTICE) == 2
         and "a judge would be asked: demo-judge" in printed

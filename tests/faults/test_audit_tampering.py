@@ -294,7 +294,7 @@ def test_a1_a_full_rewrite_is_noticed_only_with_a_checkpoint_kept_elsewhere(
         sealer.seal(copy.calls)
         sealer.checkpoint()
     assert verified(copy.url)[0] == 0, (
-        "stated in docs/audit.md: nothing in the database can show it"
+        "stated in docs/run/audit.md: nothing in the database can show it"
     )
     kept = tmp_path / "checkpoint.txt"
     kept.write_text(copy.checkpoints[-1])

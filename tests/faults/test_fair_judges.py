@@ -1,7 +1,7 @@
 """One key asks a thousand questions at once; how long another key's tool calls wait is what is
 measured.
 
-`SLUICE_FAIR_CALLS` and `SLUICE_FAIR_JUDGE_MS` make it larger, for docs/performance.md.
+`SLUICE_FAIR_CALLS` and `SLUICE_FAIR_JUDGE_MS` make it larger, for docs/run/performance.md.
 """
 
 import asyncio

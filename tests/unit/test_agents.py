@@ -33,14 +33,14 @@ def ids(agent: Agent) -> str:
 
 
 def test_each_row_says_where_it_is_from_and_the_page_has_it() -> None:
-    page = (ROOT / "docs" / "agents.md").read_text()
+    page = (ROOT / "docs" / "use" / "agents.md").read_text()
     for agent in AGENTS:
         assert agent.source and agent.read_on and f"| {agent.title} |" in page
         assert bool(agent.lacks) != bool(agent.variables or agent.setting or agent.steps)
 
 
 def test_the_page_has_the_versions_that_tests_run() -> None:
-    page = (ROOT / "docs" / "agents.md").read_text()
+    page = (ROOT / "docs" / "use" / "agents.md").read_text()
     tried = {
         version for row in tables(page, "Coding agents")[0][1:] for version in row[-1].split(", ")
     }

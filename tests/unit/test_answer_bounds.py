@@ -1,5 +1,5 @@
 """What an upstream can multiply in one answer: blocks, tool calls, calls in text, names, ids,
-signatures (docs/bounds.md)."""
+signatures (docs/change/bounds.md)."""
 
 import json
 import sys

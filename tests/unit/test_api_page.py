@@ -1,4 +1,4 @@
-"""docs/api.md says what the code says: paths, filters, headers and errors. Answers of a running
+"""docs/use/api.md says what the code says: paths, filters, headers and errors. Answers of a running
 product: tests/e2e/test_api_page.py."""
 
 import ast
@@ -26,7 +26,7 @@ from protocol.events import UpstreamFailed
 from protocol.records import VerdictName
 from tests.support.checks.markdown import DOCS, names, section, tables
 
-PAGE = (DOCS / "api.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "use" / "api.md").read_text(encoding="utf-8")
 ROOT = DOCS.parent
 CLASSES = {
     n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, PipelineError)

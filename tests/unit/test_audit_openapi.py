@@ -82,7 +82,7 @@ def test_it_has_every_parameter(offer: Any) -> None:
 
 
 def test_its_errors_are_those_of_the_page_and_of_the_code() -> None:
-    page = (ROOT / "docs" / "api.md").read_text().partition("\n## Errors\n")[2]
+    page = (ROOT / "docs" / "use" / "api.md").read_text().partition("\n## Errors\n")[2]
     documented = {
         (int(status), code)
         for status, words in re.findall(r"^\| (\d{3}) \|([^|]*\|[^|]*)\|", page, re.M)

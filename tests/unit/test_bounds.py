@@ -1,8 +1,8 @@
 """Every bound multiplied: cheap at the bound, in proportion below it, a clear error past it; and
-docs/bounds.md, which lists all.
+docs/change/bounds.md, which lists all.
 
 A bound has a maker here, or a test elsewhere that multiplies it. To add one: write its number in
-protocol/bounds.py, a row in docs/bounds.md, and a maker below whose key is the number's name, or
+protocol/bounds.py, a row in docs/change/bounds.md, and a maker below whose key is the number's name, or
 the test that the row names.
 """
 
@@ -535,7 +535,7 @@ def test_past_its_bound_an_audit_filter_is_refused(name: str) -> None:
 
 # --- the page ---
 
-PAGE = ROOT / "docs/bounds.md"
+PAGE = ROOT / "docs/change/bounds.md"
 MAKERS = (
     REQUESTS.keys()
     | ANSWERS.keys()
@@ -544,7 +544,7 @@ MAKERS = (
 )
 _UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "min": 60, "h": 3600, "%": 0.01}
 _BOUND = re.compile(r"([\d,]+) ?(KiB|MiB|GiB|min\b|h\b|%|).*?`")
-_TEST = re.compile(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
+_TEST = re.compile(r"\[(test_\w+)\]\(\.\./\.\./(tests/[\w/]+\.py)\)")
 
 
 class Row(NamedTuple):

@@ -1,4 +1,4 @@
-"""The twenty-one faults of gateways and SDKs that others had (docs/protocol.md 3), one test or
+"""The twenty-one faults of gateways and SDKs that others had (docs/change/protocol.md 3), one test or
 family each, judged by the official SDKs.
 
 Each goes through decoder, policy session and encoder, streamed and whole, to clients of both

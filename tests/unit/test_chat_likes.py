@@ -1,4 +1,4 @@
-"""Vendors whose API is like chat/completions: what each does otherwise, as rows (docs/protocol.md),
+"""Vendors whose API is like chat/completions: what each does otherwise, as rows (docs/change/protocol.md),
 and the recordings of them."""
 
 import json

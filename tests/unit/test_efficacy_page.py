@@ -1,4 +1,4 @@
-"""docs/efficacy.md says what docs/data/efficacy.json has, and that is of the data, labels and
+"""docs/run/efficacy.md says what docs/data/efficacy.json has, and that is of the data, labels and
 presets that are here."""
 
 import hashlib

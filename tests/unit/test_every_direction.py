@@ -726,7 +726,7 @@ NO_MEANING = {
     ("responses", "stream_options"),
 }
 DROPPED = tables(
-    (DOCS / "protocol.md").read_text(encoding="utf-8"), "1.16 Names in x-sluice-dropped"
+    (DOCS / "change" / "protocol.md").read_text(encoding="utf-8"), "1.16 Names in x-sluice-dropped"
 )[0][1:]
 STREAMS_IN_PATH = ("gemini", "converse")
 

@@ -11,6 +11,7 @@ from db.migrations.place import revisions
 from tests.support.repository import ROOT, tracked
 
 DOCS = ROOT / "docs"
+BASES = (ROOT, DOCS, *(DOCS / name for name in ("use", "run", "change", "data")))
 SECTIONS = r"\d+(?:\.\d+)?(?:(?:, | to | and )\d+(?:\.\d+)?)*"
 TO_PAGE = re.compile(
     rf"""(?<![\w/.*-])((?:[\w.-]+/)*[\w.-]*\w\.md)(?:\#([\w-]+)|,? (?:section )?({SECTIONS})\b|, "([^"\n]+)")?"""
@@ -40,9 +41,7 @@ def broken_pages(text: str, home: Path) -> list[str]:
     broken = []
     for found in TO_PAGE.finditer(text):
         name, anchor, sections, title = found.groups()
-        page = next(
-            (p for base in (ROOT, DOCS, DOCS / "data", home) if (p := base / name).is_file()), None
-        )
+        page = next((p for base in (*BASES, home) if (p := base / name).is_file()), None)
         numbers = (
             {heading.split(" ")[0].rstrip(".") for heading in headings(page)} if page else set()
         )
@@ -124,13 +123,13 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 
 def test_a_pointer_that_leads_nowhere_is_found() -> None:
     said = (
-        "see docs/protocol.md 1.99, docs/nowhere.md, docs/tools.md#nothing, docs/performance.md,"
+        "see docs/change/protocol.md 1.99, docs/nowhere.md, docs/use/tools.md#nothing, docs/run/performance.md,"
         ' "No such heading" and table 1.7'
     )
     assert len(broken_pages(said, ROOT)) == 5
     said = (
-        "docs/protocol.md 1.1, 1.2; docs/protocol.md 1.3 to 1.7; docs/tools.md#beta-headers;"
-        ' docs/performance.md, "The gate"'
+        "docs/change/protocol.md 1.1, 1.2; docs/change/protocol.md 1.3 to 1.7; docs/use/tools.md#beta-headers;"
+        ' docs/run/performance.md, "The gate"'
     )
     assert broken_pages(said, ROOT) == []
 

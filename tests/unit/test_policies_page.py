@@ -12,7 +12,7 @@ from protocol.config import Config
 from protocol.request import ChatRequest, Tool
 from sluice.trial import try_text
 
-PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "run" / "policies.md").read_text(encoding="utf-8")
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 
 

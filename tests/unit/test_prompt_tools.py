@@ -1,5 +1,5 @@
 """Models without native tool calls: what goes into the prompt and what comes back out of the text
-(docs/protocol.md 2)."""
+(docs/change/protocol.md 2)."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""docs/protocol.md says what the code does: stop reasons in both directions, and what becomes of an
+"""docs/change/protocol.md says what the code does: stop reasons in both directions, and what becomes of an
 upstream's errors."""
 
 import json
@@ -23,7 +23,7 @@ from protocol.events import (
 from protocol.request import ChatRequest
 from tests.support.checks.markdown import DOCS, names, tables
 
-PAGE = (DOCS / "protocol.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "change" / "protocol.md").read_text(encoding="utf-8")
 REASONS = tables(PAGE, "1.3 Answers: Messages to chat/completions")[1][1:]
 ERRORS = tables(PAGE, "1.8 Errors")[0][1:]
 

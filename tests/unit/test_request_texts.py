@@ -395,7 +395,7 @@ def test_keys_that_become_one_are_refused() -> None:
 
 
 def test_the_example_on_the_page_keeps_its_word(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "run" / "policies.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "projects.py").write_text(code, encoding="utf-8")
     step = PolicyStep.model_validate({"use": "projects:NoProjects", "name": "Project Falcon"})
@@ -411,7 +411,7 @@ def test_the_example_on_the_page_keeps_its_word(tmp_path: Path) -> None:
 
 def test_the_page_names_every_field_of_a_request() -> None:
     page = (
-        (Path(__file__).parents[2] / "docs" / "policies.md")
+        (Path(__file__).parents[2] / "docs" / "run" / "policies.md")
         .read_text(encoding="utf-8")
         .split("\n## Requests\n")[1]
         .split("\n## ")[0]

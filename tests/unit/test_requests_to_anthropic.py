@@ -1,5 +1,5 @@
 """Requests of chat/completions clients, as a Messages provider gets them: a case for each field
-(docs/protocol.md 1.1, 1.2)."""
+(docs/change/protocol.md 1.1, 1.2)."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Requests of Messages clients written for chat/completions (docs/protocol.md 1.10), and those of
+"""Requests of Messages clients written for chat/completions (docs/change/protocol.md 1.10), and those of
 chat/completions as they came."""
 
 import json

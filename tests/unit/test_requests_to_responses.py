@@ -1,4 +1,4 @@
-"""Requests of chat/completions and Messages clients written for Responses (docs/protocol.md,
+"""Requests of chat/completions and Messages clients written for Responses (docs/change/protocol.md,
 Responses), held to the SDK's types."""
 
 import json

@@ -22,7 +22,10 @@ QUEUES = {
 }
 FOLDERS = ("gateway", "workers", "pages", "streams", "db", "providers")
 TABLE = (
-    (ROOT / "docs/operations.md").read_text().partition("\n### Shares\n")[2].partition("\n## ")[0]
+    (ROOT / "docs/run/operations.md")
+    .read_text()
+    .partition("\n### Shares\n")[2]
+    .partition("\n## ")[0]
 )
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| `")]
 NAMED = {name for row in ROWS for name in re.findall(r"`([^`]+)`", row.split("|")[1])}

@@ -1,4 +1,4 @@
-"""docs/tools.md says what is: every family, and configurations that are read."""
+"""docs/use/tools.md says what is: every family, and configurations that are read."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from protocol.server_tools.data import open_families, table
 from sluice.settings import parse_config
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "tools.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "use" / "tools.md").read_text(encoding="utf-8")
 
 
 def test_every_family_is_explained_and_none_that_is_not_there() -> None:
@@ -32,6 +32,6 @@ def test_every_configuration_on_the_page_is_read(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("page", ["policies.md", "operations.md", "../README.md"])
+@pytest.mark.parametrize("page", ["run/policies.md", "run/operations.md", "../README.md"])
 def test_other_pages_lead_there(page: str) -> None:
     assert "tools.md)" in (DOCS / page).read_text(encoding="utf-8")

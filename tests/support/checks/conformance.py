@@ -32,7 +32,7 @@ PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": 
 CUTTINGS: tuple[Cutting, ...] = ("whole", "random")
 STATUS = {401: 502, 402: 502}
 """What becomes of an upstream's status: a key or a bill of ours is not the client's matter
-(docs/protocol.md 1.8)."""
+(docs/change/protocol.md 1.8)."""
 ONLY_ONE_SIDE = object()
 Json = dict[str, Any]
 
@@ -394,7 +394,7 @@ def failed_frames(recording: Recording, client: DialectName, data: str) -> list[
 
 
 def error_differences(recording: Recording, client: DialectName, error: Any) -> list[str]:
-    """Status, type and sentence of an error answer, by docs/protocol.md 1.8."""
+    """Status, type and sentence of an error answer, by docs/change/protocol.md 1.8."""
     status = recording.facts["http_status"]
     want: Json = {"status": STATUS.get(status, status)}
     told = error.body if client == "openai" else error.body["error"]

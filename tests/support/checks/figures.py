@@ -1,5 +1,5 @@
 """Which catalogue cases a test proves, and what it measured: a pytest plugin that feeds
-docs/reliability.md.
+docs/run/reliability.md.
 
 `@pytest.mark.case("W1")` names cases of tests/faults/catalogue.py; an unknown id is an error. The
 fixture `figure` takes a name, a value and a unit. With SLUICE_FIGURES set to a file, each marked

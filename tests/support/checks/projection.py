@@ -1,4 +1,4 @@
-"""What a client of the other dialect is to get of an answer: docs/protocol.md 1.3 to 1.7 applied to
+"""What a client of the other dialect is to get of an answer: docs/change/protocol.md 1.3 to 1.7 applied to
 what the SDK accumulated of it.
 
 Written apart from the product's codecs, which it judges: it knows messages and completions as the
@@ -63,7 +63,7 @@ def completion_facts(segments: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _completion_usage(segments: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """As docs/protocol.md 1.7 says; the sum over segments is the only place where adding is
+    """As docs/change/protocol.md 1.7 says; the sum over segments is the only place where adding is
     right."""
     found = dict.fromkeys(
         (

@@ -1,4 +1,4 @@
-"""Calls of `bash` as models write them into text, in every spelling that docs/tools.md lists as
+"""Calls of `bash` as models write them into text, in every spelling that docs/use/tools.md lists as
 found."""
 
 import json
