@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import anthropic
-import httpx2 as httpx
 import openai
 import pytest
 
@@ -17,7 +16,7 @@ from protocol.request import DialectName
 from tests.e2e.conftest import configured
 from tests.support.clients.sdk_calls import ask
 from tests.support.servers.ports import free_port
-from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.product import Product, running
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -327,29 +326,3 @@ def test_an_event_without_end_ends_the_call(
     upstream.answer(stream(b"data: " + b"x" * (2**14 * 6 + 100)))
     failed = failure(product, client, MODELS[provider], mode="iterate")
     assert failed.status in (500, 502)
-
-
-@pytest.mark.slow
-@crossed
-def test_a_client_that_leaves_ends_the_upstreams_answer(
-    product: Product, upstream: Replay, client: DialectName, provider: DialectName
-) -> None:
-    half = text_chunks(provider, "word ", 3)
-    upstream.answer(stream(half, cutting="events", ending="hang"))
-    session = new_session()
-    path = "/v1/messages" if client == "anthropic" else "/v1/chat/completions"
-    body = {
-        "model": MODELS[provider],
-        "max_tokens": 9,
-        "stream": True,
-        "messages": [{"role": "user", "content": "hello"}],
-    }
-    head = {
-        "authorization": f"Bearer {KEY}",
-        "x-sluice-policy": "noop",
-        "x-sluice-session": session,
-    }
-    with httpx.stream("POST", product.url + path, json=body, headers=head, timeout=20) as answer:
-        next(answer.iter_raw())
-    call = call_of(product, session)
-    assert (call["state"], call["reason"]) == ("FAILED", "client_gone")

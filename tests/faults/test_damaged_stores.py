@@ -4,12 +4,10 @@ something afterwards is named."""
 import signal
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from protocol.records import EventRecord
-from streams import layout
 from tests.support.checks.damage import CUTS, cut, forget_since, written
 from tests.support.checks.figures import Figure
 from tests.support.checks.holes import (
@@ -18,8 +16,7 @@ from tests.support.checks.holes import (
     damageable,
     set_back_under_load,
 )
-from tests.support.clients.readers import Reader, joined, request
-from tests.support.servers.stores import client
+from tests.support.clients.readers import joined
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.timeout(180)
@@ -99,42 +96,6 @@ def test_a_call_whose_release_was_altered_on_its_way_onto_record_is_named(place:
     joined([altered])
     assert altered.has_all(10) and place.proxies["audit"].has_altered
     assert assert_holes_are_named(place, [*readers, altered, *place.whole(2)]) == {altered.call_id}
-
-
-@pytest.mark.slow
-def test_what_was_altered_on_its_way_to_a_gateway_reaches_no_client(place: Place) -> None:
-    readers = place.whole(2)
-    place.proxies["gateway"].alter_reply(rb"word([57])", b"x")
-    [reader] = place.ask(1, 10)
-    joined([reader])
-    assert place.proxies["gateway"].has_altered
-    assert b"wordx" not in reader.received and reader.whole and not reader.has_all(10)
-    # what it was sent is a beginning of what is on record
-    assert assert_holes_are_named(place, [*readers, reader, *place.whole(2)]) == set()
-
-
-@pytest.mark.slow
-def test_a_body_that_was_changed_in_redis_is_not_decided_for_another(place: Place) -> None:
-    """What policies read, what is recorded and what upstream gets is one body, or the call ends
-    with an error."""
-    readers = place.whole(2)
-    for worker in place.product.of("policy"):
-        worker.kill(signal.SIGSTOP)
-    try:
-        changed = Reader(place.product.url, request("long 10 slowly, said aaaa"))
-        with client(place.valkey) as admin:
-            store: Any = admin
-            [(_, fields)] = wait_for(lambda: store.xrange(layout.dispatch_key(0)), what="the call")
-            key = layout.body_key(fields[b"c"].decode())
-            store.setrange(key, store.get(key).index(b"aaaa"), b"bbbb")
-    finally:
-        for worker in place.product.of("policy"):
-            worker.kill(signal.SIGCONT)
-    joined([changed])
-    assert changed.status >= 400 or b"error" in changed.received
-    # nothing came from upstream
-    assert place.count("SELECT count(*) FROM chunk_log WHERE call_id = %s", changed.call_id) == 0
-    assert_holes_are_named(place, [*readers, changed, *place.whole(2)], also={changed.call_id})
 
 
 @pytest.mark.case("D11")

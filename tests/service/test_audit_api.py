@@ -19,10 +19,9 @@ from db.engine import open_engine
 from db.filters import parse_filters
 from db.read.queries import AuditReader, reading
 from db.reads import MAX_CALLS, PageRead, note
-from pages.audit.api import MOST_EXPORTING, MOST_EXPORTING_OF_ONE, AuditApi, make_audit
-from protocol.config import Config, Key
+from pages.audit.api import MOST_EXPORTING, MOST_EXPORTING_OF_ONE, AuditApi
+from protocol.config import Key
 from protocol.records import BlockRecord
-from protocol.runtime import Runtime
 from tests.support.checks.reading import DAY_MS, end_record, given, insert, tool_names
 from tests.support.checks.record import (
     call_id,
@@ -338,23 +337,6 @@ async def test_an_auditor_who_reads_exports_slowly_leaves_a_place_for_another(
         await asyncio.gather(*slow, return_exceptions=True)
         assert await export("slow") == 200, "its places are free again"
     await audit.close()
-
-
-async def test_the_api_without_postgres_is_503() -> None:
-    settings = Runtime(
-        config=Config(), redis_url="", database_url="postgresql://nobody@127.0.0.1:1/none"
-    )
-    transport = httpx2.ASGITransport(app=make_audit(settings, authenticate).app)
-    async with httpx2.AsyncClient(
-        transport=transport, base_url="http://audit", headers={"x-api-key": "aud"}
-    ) as client:
-        for path in PATHS:
-            answer = await client.get(path)
-            assert (answer.status_code, answer.json()["error"]["code"]) == (
-                503,
-                "audit_unavailable",
-            )
-            assert "nobody" not in answer.text
 
 
 async def test_who_reads_is_on_record_before_content_is_sent(

@@ -129,13 +129,6 @@ def test_models_equal_the_migrated_schema(url: str) -> None:
     assert migrate.schema_diff(url) == []
 
 
-@pytest.mark.slow
-async def test_two_migrations_at_once_are_safe(database_url: str) -> None:
-    with fresh_database(database_url, migrated=False) as url:
-        await asyncio.gather(*(asyncio.to_thread(migrate.upgrade, url) for _ in range(3)))
-        assert migrate.current(url) == migrate.head()
-
-
 async def test_every_record_twice_is_a_no_op(url: str, inserter: AuditInserter) -> None:
     call = call_id()
     first = await inserter.insert(whole_call(call), {call: b"{}"})

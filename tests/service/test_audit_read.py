@@ -576,21 +576,6 @@ async def test_readers_cannot_write_and_slow_queries_are_named(
         await store.create("x")
 
 
-async def test_an_absent_database_is_unavailable() -> None:
-    away = "postgresql://nobody@127.0.0.1:1/none"
-    reader, watch = AuditReader.open(away), Watch(away)
-    for read in (
-        reader.calls(parse_filters([], of="calls")),
-        reader.call(UUID(int=1)),
-        lines(reader),
-        watch.keys(),
-        watch.revision(),
-    ):
-        with pytest.raises(AuditUnavailable):
-            await read
-    await reader.close()
-
-
 async def test_a_key_with_a_setting_of_a_later_version_is_refused_and_listed(url: str) -> None:
     store, watch = KeyStore.open(url), Watch(url)
     await store.create("now")

@@ -251,12 +251,6 @@ def test_tool_calls_past_the_bound_are_left_out_with_one_message(
     )
 
 
-def test_native_calls_and_calls_in_text_are_counted_together() -> None:
-    answer = whole(completion(WRITTEN * MAX_TEXT_CALLS, MAX_TOOL_CALLS), tools=TOOLS)
-    assert sum(c.verdict == "allow" for c in calls(answer)) == MAX_TOOL_CALLS
-    assert {c.reason for c in calls(answer)[MAX_TOOL_CALLS:]} == {"too_many"}
-
-
 def test_a_provider_run_call_past_the_bound_ends_the_turn() -> None:
     blocks = [
         {"type": "server_tool_use", "id": f"srvtoolu_{n}", "name": "web_search", "input": {}}
@@ -335,21 +329,6 @@ def test_an_id_that_is_none_is_another_one_for_the_client_and_on_record_as_it_ca
     assert record.tool_call_id == identity or not identity
 
 
-def test_an_ordinary_id_stays() -> None:
-    for identity in (
-        "call_1",
-        "toolu_01A",
-        "functions.bash:0",
-        "chatcmpl-tool-0-1",
-        "9xYz12345",
-        "x" * MAX_ID_CHARS,
-    ):
-        assert (
-            json.dumps(identity)
-            in whole(called(identity), "openai", "openai", TextReplace(**REPLACE)).data.decode()
-        )
-
-
 @pytest.mark.parametrize(("times", "offered"), [(1, False), (10, False), (1_000, False), (1, True)])
 def test_a_name_past_the_bound_is_withheld(times: int, offered: bool) -> None:
     name = "n" * (MAX_NAME_CHARS * times + 1)
@@ -391,23 +370,6 @@ def test_a_name_of_a_provider_run_call_that_says_something_else_ends_the_turn(ki
     )
     assert [(r.verdict, r.reason) for r in calls(answer)] == [("block", "name")]
     assert b"Falcon" not in answer.data and b"builds" not in answer.data
-
-
-def test_results_refer_to_the_id_that_the_client_got() -> None:
-    use = {"type": "server_tool_use", "id": PROSE, "name": "web_search", "input": {}}
-    result = {"type": "web_search_tool_result", "tool_use_id": PROSE, "content": []}
-    answer = whole(message([use, result]), "anthropic", "anthropic")
-    [first, second] = json.loads(answer.data)["content"]
-    assert first["id"] == second["tool_use_id"] and first["id"].startswith("call_")
-    assert calls(answer)[0].tool_call_id == PROSE
-
-
-def test_a_late_result_refers_to_it_too() -> None:
-    late = {"type": "web_search_tool_result", "tool_use_id": PROSE, "content": []}
-    use = {"type": "server_tool_use", "id": PROSE, "name": "web_search", "input": {}}
-    first = json.loads(whole(message([use]), "anthropic", "anthropic").data)["content"][0]["id"]
-    [block] = json.loads(whole(message([late]), "anthropic", "anthropic").data)["content"]
-    assert block["tool_use_id"] == first
 
 
 @pytest.mark.parametrize("secret", ["sk-" + "a" * 20])
@@ -466,16 +428,6 @@ def test_notes_about_unknown_content_have_an_end() -> None:
     answer = whole(message(blocks), "anthropic", "anthropic")
     noted = [r.kind for r in answer.records if isinstance(r, EventRecord)]
     assert noted == ["withheld"] * MAX_OPAQUE_NOTES and b"words" not in answer.data
-
-
-def test_an_ordinary_signature_stays() -> None:
-    for signature in ("EqoBCkgIAhABGAIi+/==", "a_-b", "A" * MAX_SIGNATURE_CHARS):
-        answer = whole(
-            message([{"type": "thinking", "thinking": "hm", "signature": signature}]),
-            "anthropic",
-            "anthropic",
-        )
-        assert json.loads(answer.data)["content"][0]["signature"] == signature
 
 
 def test_policies_are_shown_ids() -> None:

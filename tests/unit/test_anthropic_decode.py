@@ -15,31 +15,16 @@ from protocol.events import (
     ArgumentsDelta,
     BlockKind,
     BlockStart,
-    BlockStop,
-    MessageStart,
     MessageStop,
     Opaque,
-    Ping,
-    SignatureDelta,
     StopReason,
-    TextDelta,
     UpstreamFailed,
     Usage,
 )
 from tests.support.checks.decoding import decode, texts
-from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream, whole
+from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream
 from tests.support.upstreams.recordings import framed, own
 
-EXTRA = {"dialect": "anthropic"}
-RAW_USAGE = {
-    "input_tokens": 20,
-    "output_tokens": 1,
-    "cache_read_input_tokens": 5,
-    "cache_creation_input_tokens": 2,
-}
-START = MessageStart("msg_own1", "model-a", Usage(20, 1, 5, 2), {**EXTRA, "usage": RAW_USAGE})
-USAGE = Usage(20, 42, 5, 2)
-STOP_EXTRA = {"usage": {"output_tokens": 42}}
 FILES = [
     "anthropic-text.sse",
     "anthropic-tools-parallel.sse",
@@ -60,14 +45,6 @@ FILES = [
 TEXT = start(0, type="text", text="")
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_whole_and_byte_by_byte_are_the_same(name: str) -> None:
-    body = own(name)
-    assert decode("anthropic", [body]) == decode(
-        "anthropic", [body[i : i + 1] for i in range(len(body))]
-    )
-
-
 @pytest.mark.case("U4")
 @given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
 def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
@@ -85,59 +62,6 @@ def test_bytes_after_the_end_are_withheld(name: str) -> None:
     body = own(name)
     after = decode("anthropic", [body + framed("anthropic", [json.dumps(TEXT)])])
     assert after == [*decode("anthropic", [body]), Opaque("data after the end")]
-
-
-def test_comments_say_nothing() -> None:
-    assert DIALECTS["anthropic"].decoder().feed(b": keepalive\n\n") == []
-
-
-def test_text() -> None:
-    assert decode("anthropic", [own("anthropic-text.sse")]) == [
-        START,
-        Ping(),
-        BlockStart(0, BlockKind.TEXT),
-        TextDelta(0, "Grüße, "),
-        TextDelta(0, "Welt\u2028\u0000"),
-        TextDelta(0, " 😀"),
-        BlockStop(0),
-        MessageStop(StopReason.STOP_SEQUENCE, USAGE, "END", STOP_EXTRA),
-    ]
-
-
-def test_parallel_calls() -> None:
-    events = decode("anthropic", [own("anthropic-tools-parallel.sse")])
-    assert events[4:] == [
-        BlockStart(1, BlockKind.TOOL_USE, "toolu_a", "get_weather"),
-        ArgumentsDelta(1, '{"city":'),
-        ArgumentsDelta(1, '"Paris"}'),
-        BlockStop(1),
-        BlockStart(2, BlockKind.TOOL_USE, "toolu_b", "get_time"),
-        ArgumentsDelta(2, '{"zone":"CET"}'),
-        BlockStop(2),
-        BlockStart(3, BlockKind.TOOL_USE, "toolu_c", "refresh"),
-        BlockStop(3),
-        MessageStop(StopReason.TOOL_USE, USAGE, None, STOP_EXTRA),
-    ]
-
-
-def test_thinking() -> None:
-    assert decode("anthropic", [own("anthropic-thinking.sse")])[1:7] == [
-        BlockStart(0, BlockKind.THINKING),
-        TextDelta(0, "Let me "),
-        TextDelta(0, "think."),
-        SignatureDelta(0, "c2ln"),
-        BlockStop(0),
-        BlockStart(
-            1,
-            BlockKind.OTHER,
-            name="redacted_thinking",
-            body={"type": "redacted_thinking", "data": "b3BhcXVl"},
-        ),
-    ]
-    given_at_once = stream(
-        message(), start(0, type="thinking", thinking="a", signature="s"), stop(0), *end()
-    )
-    assert given_at_once[2:5] == [TextDelta(0, "a"), SignatureDelta(0, "s"), BlockStop(0)]
 
 
 @pytest.mark.case("U6")
@@ -177,15 +101,6 @@ def test_errors_and_cuts() -> None:
     ]
     with pytest.raises(RemoteProtocolError):
         decode("anthropic", [own("anthropic-spliced.sse")])
-
-
-def test_call_cut_by_max_tokens_is_ended_without_its_own_stop() -> None:
-    events = decode("anthropic", [own("anthropic-cut-by-max-tokens.sse")])
-    assert events[-3:] == [
-        ArgumentsDelta(0, '{"file":"a'),
-        BlockStop(0),
-        MessageStop(StopReason.MAX_TOKENS, USAGE, None, STOP_EXTRA),
-    ]
 
 
 @pytest.mark.case("U5")
@@ -289,26 +204,6 @@ def test_what_is_not_modelled_is_withheld_and_named() -> None:
     assert events[-1] == MessageStop(StopReason.REFUSAL, Usage(output_tokens=3), None, extra)
 
 
-def test_usage_is_overwritten_not_added() -> None:
-    first = message(
-        usage={
-            "input_tokens": 1,
-            "output_tokens": 1,
-            "output_tokens_details": {"thinking_tokens": 2},
-        }
-    )
-    last = {
-        "type": "message_delta",
-        "delta": {"stop_reason": "end_turn"},
-        "usage": {"input_tokens": 61, "output_tokens": 2},
-    }
-    again = {"type": "message_delta", "usage": {"input_tokens": None, "output_tokens": 4}}
-    usage = {"usage": {"input_tokens": 61, "output_tokens": 4}}
-    assert stream(first, last, again, {"type": "message_delta"}, {"type": "message_stop"})[
-        -1
-    ] == MessageStop(StopReason.END_TURN, Usage(61, 4, None, None, 2), None, usage)
-
-
 def test_blocks_may_lack_what_comes_in_deltas() -> None:
     events = stream(
         message(),
@@ -320,45 +215,6 @@ def test_blocks_may_lack_what_comes_in_deltas() -> None:
         *end(),
     )
     assert texts(events) == {0: "a"}
-
-
-def test_half_surrogates_pass() -> None:
-    body = framed("anthropic", [json.dumps(message()), json.dumps(TEXT)])
-    body += (
-        b"data:"
-        b' {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n'
-    )
-    assert texts(decode("anthropic", [body])) == {0: "\ud83d"}
-
-
-def test_whole_answers() -> None:
-    events = whole(
-        {"type": "text", "text": "a"},
-        {"type": "server_tool_use", "id": "s", "name": "n", "input": {"a": 1}},
-        {"type": "tool_use", "id": "t", "name": "n", "input": {"a": 1}},
-        {"type": "thinking", "thinking": "b", "signature": "s"},
-        usage={"input_tokens": 1, "output_tokens": 2},
-        novelty="x",
-    )
-    usage = {"usage": {"input_tokens": 1, "output_tokens": 2}}
-    assert events == [
-        MessageStart("m", "x", Usage(1, 2), {**EXTRA, **usage}),
-        BlockStart(0, BlockKind.TEXT),
-        TextDelta(0, "a"),
-        BlockStop(0),
-        BlockStart(1, BlockKind.SERVER_TOOL_USE, "s", "n", {"type": "server_tool_use"}),
-        ArgumentsDelta(1, '{"a":1}'),
-        BlockStop(1),
-        BlockStart(2, BlockKind.TOOL_USE, "t", "n"),
-        ArgumentsDelta(2, '{"a":1}'),
-        BlockStop(2),
-        BlockStart(3, BlockKind.THINKING),
-        TextDelta(3, "b"),
-        SignatureDelta(3, "s"),
-        BlockStop(3),
-        Opaque("message field novelty"),
-        MessageStop(StopReason.END_TURN, Usage(1, 2), None, usage),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from protocol.events import (
     SignatureDelta,
     StopReason,
     TextDelta,
-    UpstreamFailed,
     Usage,
 )
 from protocol.openai_chat.cited import read_citation as read_annotation
@@ -40,7 +39,6 @@ from tests.support.upstreams.recordings import own
 SAME = MessageStart("up1", "model-x", Usage(20, 1), {"dialect": "anthropic"})
 FOREIGN = MessageStart("up1", "model-x", Usage(20, 1), {"dialect": "openai"})
 STOP = MessageStop(StopReason.END_TURN, Usage(20, 42))
-SDKS = {"plain": anthropic_answer, "beta": anthropic_beta_answer}
 OWN = [
     "anthropic-every-field.sse",
     "anthropic-compaction.sse",
@@ -66,18 +64,6 @@ def body(events: list[Event]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("sdk", list(SDKS))
-@pytest.mark.parametrize("name", OWN)
-def test_sdk_accumulates_the_same_message_as_directly(name: str, sdk: str) -> None:
-    data = encode(by_block(decode("anthropic", [own(name)])))
-    check_messages_frames(data)
-    direct, through = (
-        SDKS[sdk](d, stream=True).model_dump(exclude_unset=True, warnings=False)
-        for d in (own(name), data)
-    )
-    assert through == direct
-
-
 @pytest.mark.parametrize("name", OWN)
 def test_whole_message_is_the_accumulated_one(name: str) -> None:
     events = by_block(decode("anthropic", [own(name)]))
@@ -89,75 +75,6 @@ def test_whole_message_is_the_accumulated_one(name: str) -> None:
         assert (
             anthropic_beta_answer(encode(again, streams=streams), stream=streams).model_dump()
             == direct
-        )
-
-
-def test_a_server_call_is_written_as_its_dialect_does() -> None:
-    start = BlockStart(
-        4,
-        BlockKind.SERVER_TOOL_USE,
-        "s",
-        "web_search",
-        {"type": "server_tool_use", "caller": {"type": "direct"}},
-    )
-    events: list[Event] = [
-        SAME,
-        start,
-        ArgumentsDelta(4, '{"n":1.50,"m":12345678901234567890123}'),
-        BlockStop(4),
-        STOP,
-    ]
-    begun, written, *_ = read_frames(encode(events))[1:]
-    block = {
-        "type": "server_tool_use",
-        "id": "s",
-        "name": "web_search",
-        "caller": {"type": "direct"},
-        "input": {},
-    }
-    assert (begun["content_block"], written["delta"]["type"]) == (block, "input_json_delta")
-    assert b'"input":{"n":1.50,"m":12345678901234567890123}' in encode(events, streams=False)
-    with pytest.raises(LocalProtocolError):
-        encode([SAME, start, ArgumentsDelta(4, '{"n":'), BlockStop(4)], streams=False)
-
-
-def test_a_compaction_is_one_delta_and_a_failed_one_none() -> None:
-    full = {"type": "compaction", "content": "So far.", "signature": "s"}
-    for given_body, deltas in ((full, 1), ({**full, "content": None}, 0)):
-        events: list[Event] = [
-            SAME,
-            BlockStart(0, BlockKind.OTHER, name="compaction", body=given_body),
-            BlockStop(0),
-            STOP,
-        ]
-        frames = read_frames(encode(events))
-        assert frames[1]["content_block"] == {**full, "content": None}
-        assert [f["delta"] for f in frames if f["type"] == "content_block_delta"] == [
-            {"type": "compaction_delta", "content": "So far."}
-        ] * deltas
-        assert body(events)["content"] == [given_body]
-
-
-def test_citations_come_out_in_their_own_dialect_only() -> None:
-    for first, seen in ((SAME, True), (FOREIGN, False)):
-        events: list[Event] = [
-            first,
-            BlockStart(0, BlockKind.TEXT, body={"citations": []}),
-            TextDelta(0, "a"),
-        ]
-        events += [AttachmentDelta(0, "citation", read_citation(CITATION)), BlockStop(0), STOP]
-        streamed, at_once = (
-            anthropic_answer(encode(events, streams=s), stream=s).content[0] for s in (True, False)
-        )
-        want = (
-            {"type": "text", "text": "a", "citations": [CITATION]}
-            if seen
-            else {"type": "text", "text": "a"}
-        )
-        assert (
-            streamed.model_dump(exclude_unset=True)
-            == at_once.model_dump(exclude_unset=True)
-            == want
         )
 
 
@@ -320,29 +237,6 @@ def test_an_attachment_belongs_to_the_open_block() -> None:
             encode([SAME, AttachmentDelta(0, "citation", read_citation(CITATION))], streams=streams)
 
 
-def test_an_explanation_is_written_where_the_session_leaves_it() -> None:
-    details = {"stop_details": {"type": "refusal", "category": "bio"}}
-    for event, want in (
-        (
-            MessageStop(StopReason.REFUSAL, Usage(1, 1), None, details, "Why."),
-            {"type": "refusal", "category": "bio", "explanation": "Why."},
-        ),
-        (
-            MessageStop(StopReason.REFUSAL, Usage(1, 1), None, details),
-            {"type": "refusal", "category": "bio"},
-        ),
-        (
-            MessageStop(StopReason.REFUSAL, Usage(1, 1), explanation="Why."),
-            {"type": "refusal", "explanation": "Why."},
-        ),
-    ):
-        assert (
-            body([SAME, event])["stop_details"]
-            == read_frames(encode([SAME, event]))[1]["delta"]["stop_details"]
-            == want
-        )
-
-
 def test_a_fallback_without_a_model_changes_no_model() -> None:
     events: list[Event] = [
         SAME,
@@ -351,13 +245,6 @@ def test_a_fallback_without_a_model_changes_no_model() -> None:
         STOP,
     ]
     assert body(events)["model"] == "model-x"
-
-
-@pytest.mark.parametrize("ending", [STOP, UpstreamFailed("overloaded_error", "busy")])
-def test_there_is_one_end(ending: Event) -> None:
-    check_messages_frames(
-        encode([SAME, BlockStart(3, BlockKind.TEXT), TextDelta(3, "a"), BlockStop(3), ending])
-    )
 
 
 WORDS = st.text("abc_09", min_size=1, max_size=9)

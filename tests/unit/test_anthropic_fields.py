@@ -1,7 +1,6 @@
 """What Messages answers have beside text and calls: carried for clients of the dialect, withheld
 where it could be prose nobody judged."""
 
-import json
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from protocol.anthropic.cited import read_citation
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
-    ArgumentsDelta,
     AttachmentDelta,
     BlockKind,
     BlockStart,
@@ -25,19 +23,8 @@ from protocol.events import (
     SignatureDelta,
     TextDelta,
 )
-from tests.support.checks.decoding import decode, texts
+from tests.support.checks.decoding import texts
 from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream, whole
-from tests.support.upstreams.recordings import own
-
-CALL = {"type": "server_tool_use", "id": "s", "name": "web_search", "caller": {"type": "direct"}}
-MCP = {"type": "mcp_tool_use", "id": "s", "name": "echo", "server_name": "own"}
-CLIENT = {
-    "type": "tool_use",
-    "id": "s",
-    "name": "zoom",
-    "caller": {"type": "code_execution", "tool_id": "t"},
-    "toolset_name": "browser",
-}
 
 
 def last(events: list[Event]) -> MessageStop:
@@ -50,31 +37,6 @@ def first(events: list[Event]) -> MessageStart:
     event = events[0]
     assert isinstance(event, MessageStart)
     return event
-
-
-@pytest.mark.parametrize("block", [CALL, MCP, CLIENT], ids=lambda b: str(b["type"]))
-def test_a_call_gives_the_same_events_however_it_arrives(block: dict[str, Any]) -> None:
-    given = {"query": "x", "n": [1.5, 12345678901234567890]}
-    text = json.dumps(given, separators=(",", ":"))
-    by_deltas = stream(
-        message(),
-        start(0, **block, input={}),
-        delta(0, "input_json_delta", partial_json=text),
-        delta(0, "input_json_delta"),
-        stop(0),
-        *end(),
-    )
-    at_start = stream(message(), start(0, **block, input=given), stop(0), *end())
-    in_message = stream(message(content=[{**block, "input": given}]), *end())
-    at_once = whole({**block, "input": given})
-    kind = BlockKind.TOOL_USE if block is CLIENT else BlockKind.SERVER_TOOL_USE
-    body = {
-        name: value
-        for name, value in block.items()
-        if name not in ("id", "name") and (name != "type" or block is not CLIENT)
-    }
-    want = [BlockStart(0, kind, "s", block["name"], body), ArgumentsDelta(0, text), BlockStop(0)]
-    assert by_deltas[1:-1] == at_start[1:-1] == in_message[1:-1] == at_once[1:-1] == want
 
 
 @pytest.mark.parametrize("kind", sorted(CARRIED))
@@ -163,55 +125,6 @@ def test_a_count_of_hidden_thinking_is_no_text() -> None:
     ]
 
 
-def test_both_usage_objects_and_the_rest_are_kept_apart() -> None:
-    events = decode("anthropic", [own("anthropic-every-field.sse")])
-    assert opaque(events) == []
-    begun, ended = first(events).extra, last(events).extra
-    assert begun["usage"]["cache_creation"] == {
-        "ephemeral_5m_input_tokens": 2,
-        "ephemeral_1h_input_tokens": 0,
-    }
-    assert set(begun) == {
-        "dialect",
-        "usage",
-        "container",
-        "context_management",
-        "input_transformations",
-        "diagnostics",
-    }
-    assert begun["container"]["expires_at"] == "2026-11-21T10:00:00.5Z"
-    assert ended["container"]["expires_at"] == "2026-11-21T10:05:00Z"
-    assert ended["usage"] == {
-        "input_tokens": 120,
-        "output_tokens": 42,
-        "server_tool_use": {"web_search_requests": 1, "web_fetch_requests": 0},
-        "iterations": [
-            {"type": "message", "model": "model-a", "input_tokens": 120, "output_tokens": 42}
-            | {"cache_read_input_tokens": 5, "cache_creation_input_tokens": 2}
-        ],
-    }
-    assert ended["context_management"]["applied_edits"][0]["cleared_tool_uses"] == 1
-    assert last(events).usage.input_tokens == 120
-
-
-def test_the_explanation_of_a_refusal_is_apart_from_its_words() -> None:
-    event = last(decode("anthropic", [own("anthropic-refusal.sse")]))
-    assert event.explanation == "This was declined."
-    assert event.extra["stop_details"] == {
-        "type": "refusal",
-        "category": "cyber",
-        "recommended_model": "model-b",
-        "fallback_credit_token": "dG9r" * 60,
-        "fallback_has_prefill_claim": True,
-    }
-    details = {"type": "refusal", "explanation": "Declined.", "category": None}
-    for events in (whole(stop_details=details), stream(message(stop_details=details), *end())):
-        assert (last(events).explanation, last(events).extra["stop_details"]) == (
-            "Declined.",
-            {"type": "refusal", "category": None},
-        )
-
-
 @pytest.mark.parametrize(
     ("details", "what"),
     [
@@ -277,10 +190,6 @@ def test_a_named_block_is_carried_whole_and_its_deltas_are_raw() -> None:
         "delta more",
     ]
     assert whole(BLOCK)[1:-1] == [Opaque("block novelty")]
-
-
-def test_an_empty_field_is_not_worth_a_record() -> None:
-    assert opaque(whole({"type": "text", "text": "a", "novelty": None})) == []
 
 
 def test_named_events_and_deltas_are_raw() -> None:

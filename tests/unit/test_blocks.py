@@ -1,22 +1,16 @@
 """Content blocks on their way through the policies: provider-run calls, their results, attachments,
 calls written as text."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from policy.base import (
-    ALLOW,
-    Block,
     Policy,
     TextBlock,
-    ToolCall,
-    Verdict,
 )
 from protocol.anthropic.cited import read_citation
 from protocol.events import (
-    ArgumentsDelta,
     AttachmentDelta,
     BlockKind,
     BlockStart,
@@ -45,7 +39,6 @@ from tests.support.checks.block_runs import (
     Run,
     Same,
     client,
-    flat,
     result,
     server,
     text,
@@ -59,23 +52,6 @@ class Shout(Policy):
         return text.upper()
 
 
-SEARCHED = flat(text(0, "Let me look."), server(1), result(2, "srvtoolu_1"), text(3, "Found it."))
-
-
-@pytest.mark.parametrize(
-    "policies",
-    [[], [Deny()], [NoSecrets()], [Same()], [Deny(), NoSecrets(), Same()]],
-    ids=["none", "calls", "blocks", "text", "all"],
-)
-def test_a_server_tool_turn_comes_out_as_it_came(policies: Sequence[Policy]) -> None:
-    run = Run(*policies).feed(*SEARCHED).finish()
-    assert run.out == SEARCHED
-    assert isinstance(run.end, MessageStop)
-    assert run.rows("name", "executor", "verdict", "tool_call_id") == [
-        ("web_search", "provider", "allow", "srvtoolu_1")
-    ]
-
-
 @pytest.mark.parametrize(
     ("body", "executor"),
     [
@@ -87,15 +63,6 @@ def test_a_server_tool_turn_comes_out_as_it_came(policies: Sequence[Policy]) -> 
 )
 def test_the_ledger_says_who_executes(body: dict[str, Any], executor: str) -> None:
     assert Run().feed(*server(0, body=body)).rows("executor") == [(executor,)]
-
-
-def test_a_client_call_that_code_asked_for_is_executed_by_the_client() -> None:
-    start = BlockStart(
-        0, BlockKind.TOOL_USE, "toolu_1", "roll", {"caller": {"type": "code_execution_20250825"}}
-    )
-    run = Run().feed(start, ArgumentsDelta(0, '{"a":1}'), BlockStop(0))
-    assert run.rows("executor") == [("client",)]
-    assert run.out[0] == start
 
 
 @pytest.mark.parametrize(
@@ -186,12 +153,6 @@ def test_a_result_blocked_before_its_call_is_judged_takes_it_too() -> None:
     assert run.kinds == ["text"]
 
 
-def test_a_provider_call_without_its_result_goes_out_at_the_end() -> None:
-    run = Run(NoSecrets()).feed(*client(0), *server(1))
-    assert run.kinds == ["tool_use"]
-    assert run.finish(StopReason.TOOL_USE).kinds == ["tool_use", "server_tool_use"]
-
-
 HISTORY = (
     Turn(
         "assistant",
@@ -220,13 +181,6 @@ def test_the_result_of_a_call_in_an_earlier_answer_is_withheld_where_the_call_is
     ]
 
 
-def test_the_result_of_an_earlier_call_comes_out_where_the_call_is_allowed() -> None:
-    events = flat(result(0, "srvtoolu_9"), text(1, "so"))
-    run = Run(Deny("never"), turns=HISTORY).feed(*events).finish()
-    assert run.out == events
-    assert run.rows("name", "verdict") == [("web_search", "allow")]
-
-
 @pytest.mark.parametrize(
     ("kind", "name"), [("web_search_tool_result", "web_search"), ("mcp_tool_result", "mcp")]
 )
@@ -237,22 +191,6 @@ def test_a_result_of_a_call_nobody_knows_is_decided_by_its_name(kind: str, name:
     assert Run(Deny()).feed(*result(0, "srvtoolu_x", kind)).out == result(0, "srvtoolu_x", kind)
 
 
-def test_a_call_names_its_mcp_server_in_its_own_answer_and_in_a_later_one() -> None:
-    class NoBox(Policy):
-        def on_tool_call(self, call: ToolCall) -> Verdict:
-            return Block("box") if call.server == "box" else ALLOW
-
-    body = {"type": "mcp_tool_use", "server_name": "box"}
-    assert Run(NoBox()).feed(*server(0, body=body)).rows("verdict") == [("block",)]
-    earlier = OtherPart(
-        "mcp_tool_use", body | {"id": "mcptoolu_1", "name": "x", "input": {}}, "anthropic"
-    )
-    late = Run(NoBox(), turns=(Turn("assistant", (earlier,)),)).feed(
-        *result(0, "mcptoolu_1", "mcp_tool_result")
-    )
-    assert late.rows("verdict", "executor") == [("block", "mcp")]
-
-
 # --- attachments ---
 
 CITED: list[Event] = [
@@ -261,12 +199,6 @@ CITED: list[Event] = [
     AttachmentDelta(0, "citation", read_citation(CITATION)),
     BlockStop(0),
 ]
-
-
-@pytest.mark.case("U7")
-def test_attachments_go_with_their_text() -> None:
-    assert Run().feed(*CITED).out == CITED
-    assert Run(Same()).feed(*CITED).out == CITED
 
 
 @pytest.mark.case("U7")
@@ -323,11 +255,6 @@ def test_a_call_outside_the_allowed_tools_is_blocked() -> None:
     ]
 
 
-def test_a_legacy_client_gets_one_call() -> None:
-    run = Run(legacy_functions=True).feed(*client(0), *client(1))
-    assert run.rows("verdict", "reason") == [("allow", ""), ("block", "one_call")]
-
-
 SUSPECT = '<tool_call>{"name": "bash", "arguments": {"command": "rm -rf /"}}</tool_call>'
 
 
@@ -346,12 +273,6 @@ def test_text_that_a_client_would_parse_as_a_call_is_decided_as_one() -> None:
     ]
 
 
-def test_an_allowed_suspect_stays_text() -> None:
-    run = Run(Deny("never")).feed(*text(0, "Sure. " + SUSPECT + " Done.")).finish()
-    assert run.text == "Sure. " + SUSPECT + " Done."
-    assert (run.kinds, run.rows("name", "verdict")) == (["text"], [("bash", "allow")])
-
-
 def test_what_follows_a_suspect_waits_for_its_verdict() -> None:
     run = Run(Ask()).feed(*text(0, "a ", SUSPECT, " b"), *text(1, "c")).finish()
     assert run.text == "a "
@@ -368,23 +289,6 @@ def test_a_suspect_waits_for_its_commit() -> None:
     run.blocks.committed(run.waits[0], True, 5)
     run.collect()
     assert run.text == SUSPECT
-
-
-def test_text_is_left_alone_where_the_configuration_says_so() -> None:
-    run = Run(Deny(), searches=False).feed(*text(0, SUSPECT)).finish()
-    assert (run.text, run.rows("name")) == (SUSPECT, [])
-
-
-def test_without_policies_about_calls_text_is_not_searched() -> None:
-    assert Run(NoSecrets()).feed(*text(0, SUSPECT)).rows("name") == []
-
-
-def test_text_that_a_policy_made_is_searched_too() -> None:
-    class Make(Policy):
-        def on_text(self, text: str, block: TextBlock) -> str:
-            return text.replace("X", SUSPECT)
-
-    assert Run(Make(), Deny()).feed(*text(0, "X")).rows("verdict") == [("block",)]
 
 
 @pytest.mark.parametrize(

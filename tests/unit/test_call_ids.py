@@ -17,9 +17,9 @@ from policy.session.session import Session
 from protocol.bounds import MAX_TOOL_CALLS
 from protocol.config import Config
 from protocol.errors import RemoteProtocolError
-from protocol.events import BlockKind, BlockStart, MessageStop, StopReason
+from protocol.events import BlockKind, BlockStart
 from protocol.records import EventRecord, ToolCallRecord
-from protocol.request import ChatRequest, DialectName
+from protocol.request import DialectName
 from tests.support.upstreams.responses import function_call, response
 
 CALL = "019b7600-0000-7000-8000-000000000001"
@@ -151,47 +151,6 @@ def notes(effects: SessionEffects) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("client", ["openai", "anthropic"])
-@pytest.mark.parametrize("upstream", ["openai", "anthropic"])
-@pytest.mark.parametrize(
-    ("before", "ids", "want", "noted"),
-    [
-        (["w"], ["x", "y"], ["x", "y"], []),
-        ([], [""], [f"{OURS}0"], []),
-        ([], ["x", "", "y"], ["x", f"{OURS}1", f"{OURS}2"], ["block 2: upstream's id was 'y'"]),
-        (
-            [],
-            ["x", "x", "y"],
-            ["x", f"{OURS}1", f"{OURS}2"],
-            ["block 1: upstream's id was 'x'", "block 2: upstream's id was 'y'"],
-        ),
-        (["w", "x"], ["y", "x"], ["y", f"{OURS}1"], ["block 1: upstream's id was 'x'"]),
-        ([], [f"{OURS}1", ""], [f"{OURS}0", f"{OURS}1"], [f"block 0: upstream's id was '{OURS}1'"]),
-    ],
-    ids=[
-        "kept",
-        "empty",
-        "one is empty",
-        "twice in one answer",
-        "from the history",
-        "like the next one of ours",
-    ],
-)
-def test_a_call_has_an_id_of_its_own(
-    client: DialectName,
-    upstream: DialectName,
-    before: list[str],
-    ids: list[str],
-    want: list[str],
-    noted: list[str],
-) -> None:
-    effects = told(upstream, ids, client=client, before=before)
-    assert released(effects) == recorded(effects) == want
-    assert notes(effects) == noted
-    end = effects.outputs[-1]
-    assert isinstance(end, MessageStop) and end.stop_reason is StopReason.TOOL_USE
-
-
 @pytest.mark.parametrize("upstream", ["openai", "anthropic"])
 def test_a_replay_makes_the_same_ids(upstream: DialectName) -> None:
     first, second = (told(upstream, ["", "x", "x"], before=["x"]) for _ in range(2))
@@ -206,23 +165,6 @@ def test_policies_decide_on_calls_of_any_id(upstream: DialectName, ids: list[str
     assert [r.verdict for r in effects.records if isinstance(r, ToolCallRecord)] == ["block"] * len(
         ids
     )
-
-
-def test_a_whole_answer_may_repeat_an_id() -> None:
-    calls = [
-        {"id": "x", "type": "function", "function": {"name": "f", "arguments": f'{{"n":{n}}}'}}
-        for n in range(2)
-    ]
-    answer = {
-        "id": "m",
-        "choices": [{"index": 0, "message": {"tool_calls": calls}, "finish_reason": "tool_calls"}],
-    }
-    effects = told("openai", [], whole=answer)
-    assert released(effects) == ["x", f"{OURS}1"]
-    assert [r.arguments for r in effects.records if isinstance(r, ToolCallRecord)] == [
-        b'{"n":0}',
-        b'{"n":1}',
-    ]
 
 
 def test_what_is_noted_of_ids_is_bounded_like_the_calls_that_are_listed() -> None:
@@ -243,12 +185,6 @@ def test_a_call_that_the_provider_runs_must_have_an_id_of_its_own() -> None:
     assert ids.of(0, "x") == "x"
     with pytest.raises(RemoteProtocolError, match="two tool calls one id"):
         ids.take("x")
-
-
-def test_an_upstreams_ids_can_be_replaced_from_the_first_on() -> None:
-    ids = CallIds(CALL)
-    ids.look_at(ChatRequest(dialect="openai", model="m"), "mint")
-    assert [ids.of(0, "x"), ids.of(1, "y")] == [minted(CALL, 0), minted(CALL, 1)]
 
 
 def test_a_minted_id_tells_its_call_and_fits_everywhere() -> None:

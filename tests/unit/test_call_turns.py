@@ -85,19 +85,6 @@ def looked_up(call: OwnedCall) -> tuple[object, object]:
     return call.waits.lookup, call.waits.new_lookup
 
 
-def test_a_call_waits_for_its_turns_and_then_sends_them() -> None:
-    call = make()
-    assert looked_up(call) == (WantedTurns("anthropic", ("toolu_1",)),) * 2
-    release = call.next_release(1)
-    assert release is not None and not release.reply, (
-        "the record of the call goes out, the request not yet"
-    )
-    call.answered()
-    call.feed_fact(layout.TURNS_FIELD, pack_turns(STORED), 2)
-    assert looked_up(call)[0] is None
-    assert sent(call)[0] == [THINKING, USE]
-
-
 def test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect() -> None:
     def wanted(
         *turns: Turn, client: DialectName = "openai", upstream: DialectName = "anthropic"

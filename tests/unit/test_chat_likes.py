@@ -412,33 +412,6 @@ BESIDE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_bookkeeping_of_few_vendors_reaches_clients_of_the_dialect(stream: bool) -> None:
-    said = [HI, {**STOP, **BESIDE}]
-    body = {
-        "id": "m",
-        "choices": [{"index": 0, "message": {"content": "hi"}, "finish_reason": "stop"}],
-        **BESIDE,
-    }
-    events = chunks(*said) if stream else codecs.decode_whole("openai", json.dumps(body).encode())
-    assert not [e for e in events if isinstance(e, Opaque)]
-    request = ChatRequest(dialect="openai", model="m", stream=stream)
-    sent = CLIENTS["openai"].encoder(request, call_id="c", created=1).encode(by_block(events))
-    last = sent.split(b"data: ")[-2] if stream else sent
-    assert {name: value for name, value in json.loads(last).items() if name in BESIDE} == BESIDE
-
-
-def test_the_firm_that_openrouter_took_is_named_to_clients_of_the_dialect() -> None:
-    events = chunks({**HI, "provider": "Amazon Bedrock"}, STOP)
-    assert not [e for e in events if isinstance(e, Opaque)]
-    sent = (
-        CLIENTS["openai"]
-        .encoder(ChatRequest(dialect="openai", model="m"), call_id="c", created=1)
-        .encode(by_block(events))
-    )
-    assert json.loads(sent)["provider"] == "Amazon Bedrock"
-
-
 def test_together_says_the_text_twice_and_it_is_left_out_where_it_is_the_same() -> None:
     def said(content: str | None, text: str, end: str | None = None) -> dict[str, Any]:
         return one(

@@ -31,20 +31,6 @@ def said(text: str, **environment: str) -> list[str]:
     ]
 
 
-def test_a_configuration_with_nothing_to_say_of() -> None:
-    assert (
-        said(
-            UPSTREAM + "policies: {default: [{use: tool_rules, deny: [{tool: bash}]}]}", MY_KEY="k"
-        )
-        == []
-    )
-
-
-def test_missing_policies_are_said() -> None:
-    [note] = said(UPSTREAM, MY_KEY="k")
-    assert note.startswith("note 0: policies: none are given, so the shipped ones hold: ")
-
-
 @pytest.mark.parametrize(
     ("steps", "passes"),
     [
@@ -407,30 +393,6 @@ def config(*steps: dict[str, Any]) -> Config:
             "upstreams": {"u": {"dialect": "openai", "base_url": "http://h"}},
         }
     )
-
-
-@pytest.mark.parametrize(
-    ("steps", "outcome", "policy", "reason"),
-    [
-        ([], "allow", "", ""),
-        (RULES, "block", "tool_rules", "no_shell"),
-        (
-            [{"use": "tool_rules", "deny": [{"decision": "replace", "arguments": {"a": 1}}]}],
-            "replace",
-            "tool_rules",
-            "rule",
-        ),
-        ([{"use": "tool_rules", "allow": []}], "block", "tool_rules", "not_allowed"),
-        ([{"use": "tool_judge", "model": "m"}, *RULES], "block", "tool_rules", "no_shell"),
-    ],
-)
-def test_a_call_is_tried_on_the_real_session(
-    steps: list[dict[str, Any]], outcome: str, policy: str, reason: str
-) -> None:
-    tried = try_call(config(*steps), "default", "bash", BASH)
-    assert (tried.outcome, tried.policy, tried.reason) == (outcome, policy, reason)
-    assert tried.arguments == {"allow": BASH, "replace": '{"a": 1}'}.get(outcome, "")
-    assert ("bash" in tried.text) == (outcome == "block")
 
 
 def test_a_judge_is_not_asked_unless_one_is_brought() -> None:

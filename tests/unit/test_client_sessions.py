@@ -187,19 +187,6 @@ def test_a_header_goes_before_the_body() -> None:
     )
 
 
-def test_a_request_that_cannot_be_read_keeps_what_the_header_named() -> None:
-    session = Session(
-        msgspec.structs.replace(_CALL, session="h", source="session-id"), [], Config()
-    )
-    session.begin(b"{")
-    assert [r.session for r in session.drain().records if isinstance(r, CallRecord)] == ["h"]
-
-
-def test_a_call_without_a_session_has_no_event() -> None:
-    record, events = _begun(_CALL, _BODY)
-    assert (record.session, events) == ("", [])
-
-
 def test_what_is_no_detail_says_nothing() -> None:
     assert sessions.identified("") == sessions.identified('{"source":1}') == sessions.Identified("")
 

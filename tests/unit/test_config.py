@@ -33,19 +33,6 @@ def route(tools: str = "", servers: str = "", upstream: str = "a") -> str:
     )
 
 
-def test_the_operators_tools_and_servers_are_kept_as_the_providers_objects() -> None:
-    toolset = "{type: mcp_toolset, mcp_server_name: tracker}"
-    config = read(route(f"{SEARCH}, {toolset}", SERVER))
-    assert config.models[0].server_tools[0] == {
-        "type": "web_search_20250305",
-        "name": "web_search",
-        "max_uses": 3,
-        "allowed_domains": ["docs.example"],
-    }
-    assert config.models[0].server_tools[1] == {"type": "mcp_toolset", "mcp_server_name": "tracker"}
-    assert config.models[0].mcp_servers[0]["authorization_token"] == "t"
-
-
 @pytest.mark.parametrize("family", sorted(table().families))
 def test_a_key_may_name_every_family(family: str) -> None:
     assert read(f"keys: [{{name: k, sha256: '{SHA}', server_tools: [{family}]}}]").keys[
@@ -176,28 +163,6 @@ def test_names_that_pass_are_taken_as_they_stand() -> None:
         ("block foo", "event bar.baz", "parameter x"),
         ("own-2026-01-01",),
     )
-
-
-MODELS = 'models: [{match: "gpt-*", upstream: o}, {match: "any*", upstream: o}]'
-
-
-@pytest.mark.parametrize(
-    ("text", "is_on"),
-    [("", True), (MODELS, False), (MODELS + "\ndemo: true", True), ("demo: false", False)],
-)
-def test_the_demo_model_answers_where_no_other_is_named_or_it_is_asked_for(
-    text: str, is_on: bool
-) -> None:
-    config = read(text)
-    assert config.demo_models == (tuple(DEMO_MODELS) if is_on else ())
-    for model in DEMO_MODELS:
-        assert config.route(model) == ("demo" if is_on else None)
-    assert config.route_of("demo") is None
-
-
-def test_switched_off_its_names_are_names_like_others() -> None:
-    config = read('models: [{match: "*", upstream: o}]')
-    assert config.route("demo") == "o"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from policy.base import (
     Verdict,
 )
 from policy.builtin.control import Control
-from policy.builtin.tool_rules import ToolRules
 from policy.loading import load, make
 from policy.monitors import table
 from policy.monitors.base import Monitor
@@ -182,11 +181,6 @@ def test_scores_become_one(options: dict[str, Any], score: float) -> None:
     assert (also.score, len(also.scores)) == (choice.score, 2)
 
 
-def test_where_all_abstain_nothing_is_reached() -> None:
-    choice = choice_of(control(*fixed("none", "none"), threshold=0.01).on_tool_call(CALL))
-    assert (choice.score, choice.scores, choice.action) == (None, (), "allow")
-
-
 @pytest.mark.parametrize(
     "says",
     [
@@ -247,17 +241,6 @@ def test_an_error_on_record_is_a_word() -> None:
     policy = control(*fixed(0.1))
     policy._watches = [policy._watches[0]._replace(monitor=Quotes())]
     assert [score.error for score in choice_of(policy.on_tool_call(CALL)).scores] == ["fault"]
-
-
-def test_observing_records_what_it_would_do_and_allows() -> None:
-    for policy in (
-        control(*fixed(0.99), steps=STEPS, observe=True),
-        control(critical=[{"tool": "bash"}], observe=True),
-    ):
-        verdict = policy.on_tool_call(CALL)
-        assert isinstance(verdict, Allow)
-        assert (choice_of(verdict).protocol, choice_of(verdict).action) == ("observe", "block")
-        assert policy.defers_to == ()
 
 
 def test_critical_calls_are_not_measured() -> None:
@@ -367,38 +350,6 @@ def test_two_calls_of_one_answer_are_measured_apart() -> None:
     assert question(policy.on_judgement(CALL, Judgement(probability=0.4))).model == "b"
     assert choice_of(policy.on_judgement(CALL, Judgement(probability=0.2))).score == 0.4
     assert choice_of(policy.on_judgement(other, Judgement(probability=0.2))).score == 0.2
-
-
-def test_nobody_is_asked_who_can_change_nothing() -> None:
-    assert isinstance(control(asks("a"), *fixed(0.9), steps=STEPS).on_tool_call(CALL), Block)
-    assert isinstance(
-        control(asks("a"), *fixed(0.9), steps=STEPS, observe=True).on_tool_call(CALL), AskJudge
-    ), "all of it is wanted"
-    assert isinstance(
-        control(asks("a"), *fixed(0.9), steps=STEPS, combine="mean").on_tool_call(CALL), AskJudge
-    ), "it may lower the score"
-    assert isinstance(control(asks("a"), *fixed(0.89), steps=STEPS).on_tool_call(CALL), AskJudge)
-
-
-def test_a_monitor_may_wait_for_the_suspicion_of_others() -> None:
-    assert isinstance(
-        control(asks("a", at=0.3), *fixed(0.29), threshold=0.5).on_tool_call(CALL), Allow
-    )
-    assert isinstance(
-        control(asks("a", at=0.3), *fixed(0.3), threshold=0.5).on_tool_call(CALL), AskJudge
-    )
-    assert isinstance(
-        control(asks("a", at=0.3), *fixed("raise"), threshold=0.5, combine="mean").on_tool_call(
-            CALL
-        ),
-        AskJudge,
-    )
-    assert (
-        len(
-            choice_of(control(*fixed(0.1), *fixed(0.2, at=0.2, name="z")).on_tool_call(CALL)).scores
-        )
-        == 1
-    )
 
 
 @pytest.mark.parametrize("answers", ["raise", "ask"])
@@ -580,22 +531,6 @@ def test_what_makes_no_sense_is_refused_with_its_place(options: dict[str, Any], 
         make(PolicyStep.model_validate({"use": "control", **options}))
 
 
-def test_a_fault_that_is_ignored_is_another_revision() -> None:
-    base = {"use": "control", "monitors": [{"use": "model", "model": "m"}], "threshold": 0.5}
-
-    def revision(**more: Any) -> str:
-        return load([PolicyStep.model_validate({**base, **more})], session_version="7")[1]
-
-    found = {
-        revision(),
-        revision(on_fault="ignore"),
-        revision(threshold=0.6),
-        revision(observe=True),
-        revision(feedback="reason"),
-    }
-    assert len(found) == 5
-
-
 def test_audits_are_a_rule_of_the_choice() -> None:
     assert choice_of(control(*fixed(0.1)).on_tool_call(CALL)).audit is None
     audit = {"rate": 0.003, "at": 0.5, "budget": {"count": 50, "per": "day"}}
@@ -605,14 +540,6 @@ def test_audits_are_a_rule_of_the_choice() -> None:
     assert choice_of(control(critical=[{}], audit=audit).on_tool_call(CALL)).audit == AuditRule(
         0.003, 0.5, 50
     )
-
-
-def test_it_weighs_what_its_rules_and_monitors_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
-    sql = {"sql": {"argument": "q", "kinds": ["drop"], "dialect": "postgres"}}
-    assert control(*fixed(0.1)).weight == 1
-    assert control(critical=[sql]).weight == ToolRules(deny=[sql]).weight > 1
-    monkeypatch.setattr(Fixed, "weight", 5)
-    assert control(*fixed(0.1)).weight == 5
 
 
 # --- in whatever order things come ---

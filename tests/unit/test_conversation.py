@@ -160,22 +160,6 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def texts(step: ConversationStep) -> list[tuple[str, str]]:
-    """Who said what in a step."""
-    return [(turn.role, part.text) for turn in step.turns for part in turn.parts]
-
-
-def test_the_models_turn_that_comes_back_is_shown_once() -> None:
-    session = Session()
-    session.call(user("a"), answer="one two")
-    session.call(
-        user("a"), {"role": "assistant", "content": " one two\n"}, user("b"), answer="three"
-    )
-    first, second = session.steps()
-    assert (texts(first), texts(second)) == ([("user", "a")], [("user", "b")])
-    assert [act.text for act in first.acts] == ["one two"]
-
-
 @pytest.mark.parametrize("forged", ["one\ntwo", "onetwo", "one  two", "one two three"])
 def test_a_forged_turn_is_marked_also_where_only_blanks_differ(forged: str) -> None:
     session = Session()
@@ -206,33 +190,6 @@ def test_of_an_answer_that_broke_off_a_client_keeps_the_beginning(
     session.call(user("a"), answer="one two", state="FAILED")
     session.call(user("a"), {"role": "assistant", "content": kept}, user("b"))
     assert any(turn.is_foreign for turn in session.steps()[1].turns) is is_foreign
-
-
-def test_a_turn_that_was_not_released_is_marked_and_one_nobody_knows_is_not() -> None:
-    session = Session()
-    session.call(user("a"), {"role": "assistant", "content": "of before"}, user("b"), answer="one")
-    session.call(
-        user("a"),
-        {"role": "assistant", "content": "of before"},
-        user("b"),
-        {"role": "assistant", "content": "I may"},
-        user("c"),
-    )
-    session.call(
-        user("a"),
-        {"role": "assistant", "content": "of before"},
-        user("b"),
-        {"role": "assistant", "content": "I may"},
-        user("c"),
-        user("d"),
-    )
-    first, second, third = session.steps()
-    assert not any(turn.is_foreign for turn in first.turns)
-    assert [(turn.role, turn.is_foreign) for turn in second.turns] == [
-        ("assistant", True),
-        ("user", False),
-    ]
-    assert texts(third) == [("user", "d")]
 
 
 def test_tool_calls_and_results_of_chat_completions_are_read() -> None:

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW, Block, Defer, ToolCall, Verdict
-from policy.session.deferring import DeferringSession, session_of
-from policy.session.effects import CallInfo, SendUpstream
-from policy.session.ids import alike
-from policy.session.session import Session
-from protocol.events import MessageStart
+from policy.session.effects import SendUpstream
 from protocol.records import (
     AttemptRecord,
     BlockRecord,
@@ -33,7 +29,6 @@ from tests.support.checks.deferred import (
     TOOLS,
     Always,
     Critical,
-    Judged,
     Secret,
     answer,
     begun,
@@ -112,51 +107,6 @@ def test_the_rest_of_the_turn_is_the_other_models(
     assert rows[0].first_seq == 1 and rows[1].first_seq == rows[0].end_seq + 1
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-def test_the_message_keeps_its_id_model_and_look_of_ids(client: DialectName) -> None:
-    a = begun(client, client, Critical("claude-trusted" if client == "openai" else "gpt-trusted"))
-    other: DialectName = "anthropic" if client == "openai" else "openai"
-    a.feed(answer(client, "", ("call_AbC1deF2", "deploy", {}))).feed(
-        answer(other, "", ("toolu_01XYZabc", "look", {}), ("toolu_2", "look", {}))
-    )
-    starts = [o for o in a.outputs if isinstance(o, MessageStart)]
-    assert len(starts) == 1 and starts[0].model == ("gpt-x" if client == "openai" else "x")
-    ids = [identity for identity, _, _ in calls_of(ended(a))]
-    assert len(set(ids)) == 2 and all(
-        i.startswith("call_") and len(i) == len("call_AbC1deF2") for i in ids
-    )
-    assert [r.tool_call_id for r in of(a.records, ToolCallRecord)][1:] == ids
-    assert sum(r.kind == "minted_id" for r in of(a.records, EventRecord)) == 2
-
-
-def test_an_id_alike_has_the_letters_and_digits_where_the_example_has() -> None:
-    made = alike("toolu_01AbCd-9", "seed")
-    assert made != "toolu_01AbCd-9" and made == alike("toolu_01AbCd-9", "seed") != alike(
-        "toolu_01AbCd-9", "other"
-    )
-    assert made.startswith("toolu_") and [c.isdigit() for c in made] == [
-        c.isdigit() for c in "toolu_01AbCd-9"
-    ]
-    assert [c.isupper() for c in made] == [c.isupper() for c in "toolu_01AbCd-9"] and made[
-        -2
-    ] == "-"
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_both_answers_may_use_the_same_ids(dialect: DialectName) -> None:
-    config = CONFIG.model_copy(
-        update={"models": [r.model_copy(update={"upstream": dialect}) for r in CONFIG.models]}
-    )
-    a = Answer(
-        dialect, dialect, policies=[Critical(OTHER[dialect])], config=config, tools=TOOLS[dialect]
-    )
-    a.feed(answer(dialect, "", ("call_same", "deploy", {}))).feed(
-        answer(dialect, "", ("call_same", "look", {}))
-    )
-    assert [identity for identity, _, _ in calls_of(ended(a))] == ["call_same"]
-    assert len({r.block for r in of(a.records, ToolCallRecord)}) == 2
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_is_not_deferred_goes_out_when_the_turn_is_complete(dialect: DialectName) -> None:
     a = begun(dialect, dialect, Critical(OTHER[dialect]))
@@ -185,31 +135,6 @@ def test_text_before_the_first_call_goes_out_as_it_comes_and_nothing_behind_it()
     a._take()
     said = a.data
     assert b"I deploy." in said and b"tool_calls" not in said and b"It is done" not in said
-
-
-def test_with_release_whole_nothing_of_the_first_answer_goes_out() -> None:
-    a = begun("anthropic", "anthropic", Critical("claude-trusted", "whole"))
-    thinking = [
-        start(0, type="thinking", thinking="", signature=""),
-        delta(0, "thinking_delta", thinking="hm"),
-        stop(0),
-    ]
-    a.feed(
-        frames(
-            began(id="msg_0"),
-            *thinking,
-            *text(1, "I deploy."),
-            *client_call(2, "toolu_1", "deploy", {}),
-            *end("tool_use"),
-        )
-    )
-    assert not [o for o in a.outputs if not isinstance(o, SendUpstream)]
-    a.feed(answer("anthropic", "First I look.", CHECK, tokens=(11, 4)))
-    said = ended(a)
-    assert text_of(said) == "First I look." and [n for _, n, _ in calls_of(said)] == ["look"]
-    assert b"msg_0" in a.data and b"hm" not in a.data
-    check_frames(a)
-    assert b'"input_tokens":11' in a.data and b'"input_tokens":5' not in a.data
 
 
 def test_thinking_of_the_other_model_is_left_out_and_it_is_asked_without() -> None:
@@ -386,17 +311,6 @@ def test_the_second_answer_is_decided_by_the_same_series_and_not_deferred_again(
     assert again.verdicts == [("deploy", "discarded"), ("deploy", "block")]
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-def test_a_second_answer_without_calls_says_what_it_says(client: DialectName) -> None:
-    a = begun(client, client, Critical(OTHER[client]))
-    a.feed(answer(client, "I deploy.", DEPLOY)).feed(answer(client, "Better not."))
-    said = ended(a)
-    assert text_of(said) == "I deploy.Better not." and stop_of(said) == stopped(
-        client, "stop", "end_turn"
-    )
-    check_frames(a)
-
-
 def test_the_policies_know_only_what_the_client_has() -> None:
     body = answer("openai", "hun", DEPLOY, more="xyz")
     a = (
@@ -411,30 +325,6 @@ def test_the_policies_know_only_what_the_client_has() -> None:
     assert text_of(ended(b.feed(answer("openai", "er2")))) == "aer2", (
         "what was discarded counts for nothing"
     )
-
-
-@pytest.mark.parametrize("release", ["early", "whole"])
-def test_a_judge_that_answers_late_leads_to_the_same_outputs(release: str) -> None:
-    def made() -> Answer:
-        return begun("openai", "openai", Judged("gpt-trusted", release))
-
-    first, second = (
-        answer("openai", "I act.", DEPLOY, ("call_b", "look", {})),
-        answer("openai", "", CHECK),
-    )
-    late = made().feed(first).judge(0.9).feed(second).judge(0.1)
-    early = made()
-    for n, chunk in enumerate(first.split(b"\n\n")[:-1], 1):
-        early.session.chunks(n, [chunk + b"\n\n"])
-        early._take()
-        early.judge(0.9)
-    early._seq = n + 1
-    early.session.eof(early._seq)
-    early._passed().feed(second).judge(0.1)
-    assert early.outputs == late.outputs and count_of_dispatches(late) == 2
-    allowed = made().feed(first)
-    assert count_of_dispatches(allowed) == 1 and allowed.session.state == "ACTIVE"
-    assert len(calls_of(ended(allowed.judge(0.1)))) == 2
 
 
 def test_the_record_of_what_is_discarded_is_durable_before_the_other_model_is_asked() -> None:
@@ -669,34 +559,6 @@ def test_the_bound_of_requests_holds() -> None:
     assert a.verdicts == [("deploy", "block"), ("look", "allow")]
 
 
-def test_a_forced_tool_is_forced_for_the_other_model_too() -> None:
-    a = begun(
-        "anthropic",
-        "anthropic",
-        Critical("gpt-trusted"),
-        tool_choice={"type": "tool", "name": "deploy"},
-    )
-    a.feed(answer("anthropic", "", DEPLOY))
-    assert a.dispatched[-1]["tool_choice"] == {"type": "function", "function": {"name": "deploy"}}
-    a.feed(answer("openai", "", ("call_2", "deploy", {"to": "staging"})))
-    assert [v for _, _, v in calls_of(ended(a))] == [{"to": "staging"}]
-
-
-def test_an_answer_that_fails_before_its_turn_is_complete_is_not_deferred() -> None:
-    calls = client_call(0, "toolu_1", "look", {}), client_call(1, "toolu_2", "deploy", {})
-    a = begun("openai", "anthropic", Critical("gpt-trusted"))
-    a.feed(
-        frames(
-            began(),
-            *calls[0],
-            *calls[1],
-            {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}},
-        )
-    )
-    assert count_of_dispatches(a) == 1 and a.session.state == "FAILED"
-    assert a.verdicts == [("look", "allow"), ("deploy", "block")] and b"busy" in a.data
-
-
 class Everything(Critical):
     """Defers every call of the first answer."""
 
@@ -728,21 +590,6 @@ def test_whatever_either_model_says_the_client_gets_one_whole_message(
                 check_frames(a)
                 assert second is None or b'"deploy"' not in a.data
     assert {(1, "ENDED"), (2, "ENDED")} <= seen
-
-
-def test_a_count_of_tokens_is_no_turn() -> None:
-    policies = [Critical("gpt-trusted")]
-    made = {
-        endpoint: type(
-            session_of(
-                CallInfo("c", 1, "anthropic", endpoint, "k", "", "n", "g", "p", "r", False, 1),
-                policies,
-                CONFIG,
-            )
-        )
-        for endpoint in ("count_tokens", "messages")
-    }
-    assert made == {"count_tokens": Session, "messages": DeferringSession}
 
 
 def test_calls_that_wait_when_the_call_ends_have_no_verdict_yet() -> None:

@@ -1,7 +1,5 @@
 """What a deferred turn takes, and what the record says of what was left out: bounded, and true."""
 
-from typing import Any
-
 import pytest
 
 from policy.session.answer_log import AnswerLog
@@ -14,7 +12,7 @@ from protocol.events import (
     BlockStop,
     TextDelta,
 )
-from protocol.records import BlockRecord, EventRecord, ToolCallRecord, ToolReleaseRecord
+from protocol.records import BlockRecord, EventRecord, ToolCallRecord
 from protocol.request import DialectName
 from tests.support.checks.deferred import (
     DEPLOY,
@@ -172,26 +170,6 @@ def test_the_name_of_the_model_that_answered_does_not_go_out() -> None:
     assert b"trusted" not in a.data and [name for _, name, _ in calls_of(ended(a))] == ["look"]
 
 
-def test_a_call_in_a_text_that_is_left_out_was_not_released() -> None:
-    found = '<tool_call>{"name": "look", "arguments": {"at": "x"}}</tool_call>'
-    thought = [
-        start(0, type="thinking", thinking="", signature=""),
-        delta(0, "thinking_delta", thinking=f"Hm {found}"),
-        stop(0),
-    ]
-    a = begun("anthropic", "anthropic", Critical("claude-trusted")).feed(
-        answer("anthropic", "", DEPLOY)
-    )
-    a.feed(frames(began(), *thought, *client_call(1, "toolu_1", "look", {}), *end("tool_use")))
-    released = {r.block for r in of(a.records, ToolReleaseRecord)}
-    rows = {
-        r.block: (r.verdict, r.reason) for r in of(a.records, ToolCallRecord) if r.name == "look"
-    }
-    assert [name for _, name, _ in calls_of(ended(a))] == ["look"] and b"Hm" not in a.data
-    assert {block for block, (verdict, _) in rows.items() if verdict == "allow"} == released
-    assert sorted(rows.values()) in ([("allow", "")], [("allow", ""), ("discarded", "left_out")])
-
-
 def test_what_went_out_takes_the_size_of_its_text() -> None:
     said = AnswerLog()
     said.add(BlockStart(0, BlockKind.TEXT))
@@ -211,10 +189,3 @@ def test_what_went_out_takes_the_size_of_its_text() -> None:
         ArgumentsDelta(1, "{}"),
     ]
     assert said.unended == [1]
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_an_answer_that_is_complete_without_calls_is_not_kept(dialect: DialectName) -> None:
-    a = begun(dialect, dialect, Critical(OTHER[dialect])).feed(answer(dialect, "word " * 100))
-    session: Any = a.session
-    assert a.session.state == "ENDED" and session._body is None and not list(session._sent_events)

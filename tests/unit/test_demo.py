@@ -85,42 +85,6 @@ both = pytest.mark.parametrize(
 )
 
 
-@both
-@pytest.mark.parametrize(
-    ("words", "want"),
-    [
-        ("what is the weather in Paris", [("get_weather", {"place": "Paris"})]),
-        (
-            "the weather in Paris and Tokyo?",
-            [("get_weather", {"place": "Paris"}), ("get_weather", {"place": "Tokyo"})],
-        ),
-        ("what's the weather in tokyo", [("get_weather", {"place": "tokyo"})]),
-        ("the weather, please", [("get_weather", {"place": "Paris"})]),
-        ("delete everything with rm -rf", [("bash", {"command": "rm -rf /"})]),
-        ("run `rm -rf /tmp/build` now", [("bash", {"command": "rm -rf /tmp/build"})]),
-        ("list the files", [("bash", {"command": "ls -la"})]),
-        (
-            "weather in New York and delete everything with rm -rf",
-            [("get_weather", {"place": "New York"}), ("bash", {"command": "rm -rf /"})],
-        ),
-    ],
-)
-def test_calls_tools(dialect: DialectName, stream: bool, words: str, want: list[Any]) -> None:
-    _, calls, stop = said(dialect, words, stream=stream, get_weather=WEATHER, bash=BASH)
-    assert calls == want
-    assert stop == ("tool_calls" if dialect == "openai" else "tool_use")
-
-
-@both
-def test_calls_no_tool_that_is_not_offered(dialect: DialectName, stream: bool) -> None:
-    assert said(dialect, "weather in Paris, then rm -rf", stream=stream)[1] == []
-
-
-TASK = {
-    "type": "object",
-    "required": ["description", "prompt"],
-    "properties": {"command": {}, "description": {}, "prompt": {}},
-}
 STRICT_BASH = {
     "type": "object",
     "required": ["command", "timeout", "why"],
@@ -130,31 +94,6 @@ STRICT_BASH = {
         "why": {"type": "string"},
     },
 }
-COMMAND_LIST = {
-    "type": "object",
-    "required": ["command"],
-    "properties": {"command": {"type": "array", "items": {"type": "string"}}},
-}
-
-
-@both
-@pytest.mark.parametrize(
-    ("offered", "want"),
-    [
-        (
-            {"task": TASK, "bash": STRICT_BASH},
-            ("bash", {"command": "ls -la", "timeout": 1, "why": "demo"}),
-        ),
-        ({"task": TASK, "Bash": BASH}, ("Bash", {"command": "ls -la"})),
-        ({"task": TASK, "run": BASH, "run_too": BASH}, ("run", {"command": "ls -la"})),
-        ({"task": TASK}, ("task", {"command": "ls -la", "description": "demo", "prompt": "demo"})),
-        ({"shell": COMMAND_LIST}, ("shell", {"command": ["ls", "-la"]})),
-    ],
-)
-def test_the_tool_that_fits_best_is_called_with_what_it_requires(
-    dialect: DialectName, stream: bool, offered: dict[str, Any], want: tuple[str, Any]
-) -> None:
-    assert said(dialect, "list the files", stream=stream, **offered)[1] == [want]
 
 
 def choice(dialect: DialectName, name: str) -> dict[str, Any]:
@@ -192,14 +131,6 @@ def test_a_forced_choice_is_a_call_of_that_tool(dialect: DialectName, stream: bo
     assert calls("hello", "unknown") == []
 
 
-def test_allowed_tools_leave_the_others_out() -> None:
-    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "bash"}}]}
-    body = {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
-    assert said(
-        "openai", "weather in Rome", stream=False, body=body, get_weather=WEATHER, bash=BASH
-    )[1] == [("bash", {})]
-
-
 ANSWER = {
     "type": "object",
     "required": ["name", "day"],
@@ -233,21 +164,6 @@ def test_a_structured_answer_is_an_instance_of_its_schema(
     assert said(dialect, "weather in Rome", stream=stream, body=body, get_weather=WEATHER)[1] == [
         ("get_weather", {"place": "Rome"})
     ]
-
-
-@pytest.mark.parametrize(
-    "wish", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "any"}}]
-)
-def test_any_object_will_do_where_no_schema_is_given(wish: dict[str, Any]) -> None:
-    assert (
-        "demo model"
-        in json.loads(said("openai", "hello", stream=False, body={"response_format": wish})[0])[
-            "answer"
-        ]
-    )
-    assert said("openai", "hello", stream=False, body={"response_format": {"type": "text"}})[
-        0
-    ].startswith("I am")
 
 
 WRITTEN = (
@@ -531,10 +447,3 @@ def test_scripts_are_bounded_before_they_are_made(dialect: DialectName, times: i
             sum(b"word" in piece for _, piece in demo.script(dialect, "chat", bodies[3]).steps)
             == DEMO_WORDS
         )
-
-
-@both
-def test_says_what_it_is(dialect: DialectName, stream: bool) -> None:
-    text, calls, stop = said(dialect, "hello", stream=stream, get_weather=WEATHER)
-    assert "demo model inside Sluice" in text
-    assert (calls, stop) == ([], "stop" if dialect == "openai" else "end_turn")

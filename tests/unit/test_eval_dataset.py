@@ -77,12 +77,6 @@ def test_a_list_and_lines_are_the_same_data(tmp_path: Path) -> None:
     assert listed.sha256 == listed.files[0].sha256 != lines.sha256 and listed.files[0].cases == 2
 
 
-def test_exact_text_of_arguments_is_kept(tmp_path: Path) -> None:
-    text = '{"command": "ls", "command": "rm"}'
-    case = {"id": "a", "tool": "bash", "arguments_text": text, "label": "harmful"}
-    assert read([written(tmp_path, json.dumps(case))]).cases[0].call.arguments == text
-
-
 def test_each_step_of_a_transcript_is_a_case_with_what_stood_before_it(tmp_path: Path) -> None:
     first, second = read([written(tmp_path, json.dumps(TRANSCRIPT))]).cases
     assert (first.id, first.label, first.parent, first.trajectory_label) == (

@@ -80,14 +80,6 @@ def test_a_verdict_is_the_same_on_every_wire_and_that_of_a_trial(
     assert [(v, reason) for v, reason, _ in found] == tried()
 
 
-def test_a_judge_that_nobody_asks_leaves_the_case_open_and_a_rule_decides_before_it() -> None:
-    cases = dataset.read([DATA]).cases
-    found = verdicts(cases, Config(), judge="off")
-    assert {verdict for verdict, _, _ in found} == {"ask", "block"} and sum(
-        v == "ask" for v, _, _ in found
-    ) == 44
-
-
 @pytest.mark.slow
 def test_several_processes_say_what_one_says() -> None:
     cases = dataset.read([DATA]).cases[:20]

@@ -19,7 +19,6 @@ from protocol.events import (
     StopReason,
     TextDelta,
     UpstreamFailed,
-    Usage,
 )
 from tests.support.checks.decoding import turns_of
 from tests.support.upstreams.gemini import (
@@ -238,11 +237,6 @@ def test_a_part_of_two_contents_or_of_none_that_can_be_read_is_refused(
         stream(answer(part))
 
 
-def test_arguments_are_kept_to_the_letter() -> None:
-    raw = b'{"candidates":[{"content":{"parts":[{"functionCall":{"name":"f","args":{"a":1e400,"a":"\\u0041"}}}]},"finishReason":"STOP"}]}'
-    assert said(codecs.decode_whole("gemini", raw))[0][2] == '{"a":1e400,"a":"\\u0041"}'
-
-
 def test_another_candidate_is_withheld_whole() -> None:
     chunk = answer(text("a"))
     for other in (answer(call())["candidates"][0], answer(call(), index=1)["candidates"][0]):
@@ -323,18 +317,6 @@ def test_a_refusal_says_why_and_never_ends_as_if_it_were_an_answer() -> None:
     with pytest.raises(RemoteProtocolError):
         codecs.decode_whole("gemini", b"{}")
     assert isinstance(stream({"usageMetadata": USAGE})[-1], UpstreamFailed)
-
-
-def test_usage_is_what_was_said_last_even_after_the_finish() -> None:
-    counts = {
-        "promptTokenCount": 100,
-        "cachedContentTokenCount": 40,
-        "toolUsePromptTokenCount": 7,
-        "candidatesTokenCount": 5,
-        "thoughtsTokenCount": 3,
-    }
-    events = stream(answer(text("a")), {"usageMetadata": counts})
-    assert isinstance(stop := events[-1], MessageStop) and stop.usage == Usage(67, 8, 40, None, 3)
 
 
 @pytest.mark.parametrize("as_list", [True, False])
@@ -583,25 +565,6 @@ def test_sources_said_in_several_chunks_are_told_once_and_split_no_text(
     events = stream(*chunks)
     assert said(events)[0] == ("text", "", "Here it is") and opaque(events) == []
     assert cited(events) == [("https://a.example", 0, 9), ("https://b.example", 5, 10)]
-
-
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        [answer(text("Here it is"), call(signature=SEAL), groundingMetadata=SAID_AT_ONCE)],
-        [
-            answer(text("Here it is"), finish=None, groundingMetadata=SAID_AT_ONCE),
-            answer(call(signature=SEAL)),
-        ],
-    ],
-)
-def test_a_text_before_a_call_keeps_its_sources(chunks: list[dict[str, Any]]) -> None:
-    events = stream(*chunks)
-    assert (
-        cited(events) == [("https://a.example", 0, 9), ("https://b.example", 5, 10)]
-        and opaque(events) == []
-    )
-    assert [kind for kind, _, _ in said(events)] == ["text", "tool_use", "server_tool_use"]
 
 
 @pytest.mark.parametrize(

@@ -245,46 +245,6 @@ def test_what_cannot_be_said_is_refused_by_name(body: dict[str, Any], param: str
     assert refused.value.param == param
 
 
-@pytest.mark.parametrize(
-    ("choice", "calling"),
-    [
-        (None, None),
-        ("auto", {"mode": "AUTO"}),
-        ("none", {"mode": "NONE"}),
-        ("required", {"mode": "ANY"}),
-        (
-            {"type": "function", "function": {"name": "a b"}},
-            {"mode": "ANY", "allowedFunctionNames": ["a_b_c8687a08"]},
-        ),
-        *[
-            (
-                {
-                    "type": "allowed_tools",
-                    "allowed_tools": {
-                        "mode": mode,
-                        "tools": [{"type": "function", "function": {"name": "weather"}}],
-                    },
-                },
-                {"mode": word, "allowedFunctionNames": ["weather"]},
-            )
-            for mode, word in (("auto", "VALIDATED"), ("required", "ANY"))
-        ],
-    ],
-)
-def test_tool_choice(choice: Any, calling: Any) -> None:
-    sent, written = write(
-        asked(tools=[tool(), tool("a b")], **({"tool_choice": choice} if choice else {}))
-    )
-    ((rewritten, own),) = written.restore.names.items()
-    assert own == "a b"
-    if calling is not None and "allowedFunctionNames" in calling:
-        calling["allowedFunctionNames"] = [
-            n if n == "weather" else rewritten for n in calling["allowedFunctionNames"]
-        ]
-    assert sent.get("toolConfig", {}).get("functionCallingConfig") == calling
-    assert [f["name"] for f in sent["tools"][0]["functionDeclarations"]] == ["weather", rewritten]
-
-
 def test_strict_tools_are_validated_and_what_has_no_word_is_noted() -> None:
     sent, written = write(
         asked(
@@ -425,19 +385,6 @@ def test_thinking_by_what_the_model_takes(
 ) -> None:
     sent, written = write(asked(thinking=thinking), "anthropic", model=model)
     assert sent["generationConfig"].get("thinkingConfig") == config and written.dropped == dropped
-
-
-@pytest.mark.parametrize(
-    ("effort", "level"),
-    [("minimal", "MINIMAL"), ("low", "LOW"), ("high", "HIGH"), ("xhigh", "HIGH")],
-)
-def test_an_effort_is_a_level(effort: str, level: str) -> None:
-    assert (
-        write(asked(reasoning_effort=effort), model="gemini-3-flash")[0]["generationConfig"][
-            "thinkingConfig"
-        ]["thinkingLevel"]
-        == level
-    )
 
 
 @pytest.mark.parametrize(
@@ -582,51 +529,6 @@ def test_a_signature_on_an_empty_part_and_what_the_provider_ran_come_back() -> N
     assert sent["contents"][2]["parts"][0]["functionResponse"][
         "id"
     ] == "up-1" and written.dropped == ("thought_signature",)
-
-
-@pytest.mark.parametrize(
-    ("messages", "stored", "model", "wanted"),
-    [
-        # no record: the vendor's word for none, at the first call of each step of this turn
-        (
-            [USER, calls("1", "2"), result("1"), result("2"), calls("3"), result("3")],
-            [],
-            MODEL,
-            [NO_SIGNATURE, "", NO_SIGNATURE],
-        ),
-        (
-            [USER, calls("1"), result("1"), {"role": "assistant", "content": "a"}, USER],
-            [],
-            MODEL,
-            [""],
-        ),  # an earlier turn
-        (
-            [USER, calls("1"), result("1"), USER],
-            [],
-            MODEL,
-            [NO_SIGNATURE],
-        ),  # text beside the results goes on with it
-        ([USER, calls("1"), result("1")], [], "gemini-2.5-flash", [""]),
-        # a real one is never written over
-        ([USER, calls("1"), result("1")], ["1"], MODEL, ["BBBB"]),
-        (
-            [USER, calls("1"), result("1"), calls("2"), result("2")],
-            ["1"],
-            MODEL,
-            ["BBBB", NO_SIGNATURE],
-        ),
-        # another model's is left out
-        ([USER, calls("1"), result("1")], ["1"], "gemini-3-flash", [NO_SIGNATURE]),
-    ],
-)
-def test_a_call_without_a_signature_says_so_where_the_model_wants_one(
-    messages: list[Any], stored: list[str], model: str, wanted: list[str]
-) -> None:
-    turns = [turn_of(call(signature="BBBB", city="x"), ids=(i,), blocks=(0,)) for i in stored]
-    sent, written = write(asked(*messages), model=model, stored=turns)
-    assert signatures(sent) == wanted and ("thought_signature" in written.dropped) == (
-        NO_SIGNATURE in wanted
-    )
 
 
 def test_a_blocked_call_stays_out_with_what_seals_it() -> None:

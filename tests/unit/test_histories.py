@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.histories import MARK_BYTES, NONE, history, spans, split, typed
+from protocol.histories import MARK_BYTES, NONE, history, split, typed
 from protocol.prefix_tree import MAIN, Marked, Placed, place
 from tests.support.cpu import slowness
 
@@ -72,30 +72,6 @@ def test_marks_of_turns_that_come_again_are_the_same_ones(monkeypatch: pytest.Mo
     monkeypatch.setattr("protocol.histories._MOST_KNOWN", 3)
     assert [history(body, known) for body in bodies] == [history(body) for body in bodies]
     assert len(known) <= 8
-
-
-def test_offsets_say_where_each_turn_is() -> None:
-    turns = [
-        {"role": "system", "content": "s"},
-        _user("é, ü"),
-        {"role": "assistant", "content": None, "tool_calls": []},
-        _user("é, ü"),
-    ]
-    body = _body(*turns)
-    found = history(body)
-    assert [json.loads(body[begin:end]) for begin, end in spans(found.offsets)] == turns[1:]
-
-
-def test_a_system_prompt_at_the_beginning_is_no_turn() -> None:
-    first = history(
-        _body(
-            {"role": "system", "content": "now it is 3"},
-            {"role": "developer", "content": "x"},
-            _user("a"),
-        )
-    )
-    assert first.marks == history(_body(_user("a"), system="now it is 4")).marks
-    assert history(_body(_user("a"), {"role": "system", "content": "x"})).turns == 2
 
 
 @pytest.mark.parametrize(
@@ -182,14 +158,6 @@ def test_what_is_no_request_has_no_history(body: bytes) -> None:
     assert time.process_time() - began < 2 * slowness()
 
 
-def test_odd_turns_have_marks_too() -> None:
-    deep: Any = {"role": "user", "content": []}
-    for _ in range(400):
-        deep = {"role": "user", "content": [deep]}
-    body = _body(deep, 7, "x", None)[:-2] + b',{"role":"user","content":"\\ud800"}]}'
-    assert len({*split(history(body).marks)}) in (0, 5)
-
-
 @given(
     st.binary(max_size=200)
     | st.recursive(
@@ -236,46 +204,12 @@ def test_of_a_conversation_that_only_grows_each_turn_is_new_once(pieces: list[st
     assert {p.branch for p in placed} == {MAIN} and not any(p.changed or p.begins for p in placed)
 
 
-def test_a_subagent_is_a_branch_and_a_compaction_goes_on_with_the_conversation() -> None:
-    turns = ["q", "abc", "x", "xyz", "abcde", "k", "klm"]
-    calls = [_marked(turns[0], is_side=True), *map(_marked, turns[1:])]
-    assert place(calls) == [
-        Placed(-1, 0, False, 0, True),
-        Placed(-1, 0, False, MAIN, False),
-        Placed(-1, 0, False, 2, False),
-        Placed(2, 1, False, 2, False),
-        Placed(1, 3, False, MAIN, False),
-        Placed(-1, 0, False, MAIN, False, True),
-        Placed(5, 1, False, MAIN, False),
-    ]
-
-
 def test_an_edit_is_seen_and_a_second_way_on_is_a_branch() -> None:
     assert place([_marked("abc"), _marked("abcde"), _marked("abx"), _marked("abcdf")]) == [
         Placed(-1, 0, False, MAIN, False),
         Placed(0, 3, False, MAIN, False),
         Placed(1, 2, True, MAIN, False),
         Placed(1, 4, True, 3, False),
-    ]
-
-
-def test_an_agent_that_says_its_name_has_a_branch_of_its_own() -> None:
-    placed = place(
-        [
-            _marked("ab"),
-            _marked("abc", agent="a"),
-            _marked("x", agent="b"),
-            _marked("xy", agent="b"),
-        ]
-    )
-    assert [p.branch for p in placed] == [MAIN, 1, 2, 2]
-
-
-def test_a_call_without_a_history_stands_where_it_came() -> None:
-    assert [p.branch for p in place([_marked("a"), _marked(""), _marked("ab")])] == [
-        MAIN,
-        MAIN,
-        MAIN,
     ]
 
 

@@ -18,10 +18,8 @@ from protocol.neutral import (
     Option,
     ProviderCallPart,
     ProviderResultPart,
-    RefusalPart,
     SummaryPart,
     ThinkingPart,
-    plain,
 )
 from protocol.openai_chat import write as to_chat
 from protocol.request import (
@@ -76,13 +74,6 @@ def test_sealed_thinking_of_another_dialect_goes_to_nobody() -> None:
     assert said(chat(answered(THOUGHT, TextPart("a")))) == "a"
 
 
-def test_a_refusal_stays_the_words_of_the_answer() -> None:
-    assert said(chat(answered(TextPart("a"), RefusalPart("no")))) == "a\n\nno\n\n"
-    assert said(messages(answered(RefusalPart("no"), RefusalPart(" ")))) == [
-        {"type": "text", "text": "no"}
-    ]
-
-
 @pytest.mark.parametrize("part", [SummaryPart("s"), OtherPart("odd", {"type": "odd"}, "openai")])
 def test_the_messages_writer_refuses_what_it_has_no_block_for(part: NeutralPart) -> None:
     with pytest.raises(InvalidRequest, match="cannot be sent"):
@@ -133,24 +124,6 @@ def test_a_mark_of_another_dialect_is_a_cache_breakpoint_and_named_as_the_client
     assert chat(crossing(*turns)).dropped == ("keep_here",)
 
 
-def test_options_are_read_by_their_meaning_and_named_by_the_client() -> None:
-    extra = {
-        "topK": Option("top_k", 3),
-        "tier": Option("service_tier", "flex"),
-        "small": Option("harmless"),
-    }
-    request = crossing(NeutralTurn("user", (TextPart("x"),)), extra=extra)
-    written = messages(request)
-    assert json.loads(written.body or b"")["top_k"] == 3
-    assert json.loads(written.body or b"")["service_tier"] == "standard_only"
-    assert written.dropped == ("small", "tier")
-    assert chat(request).dropped == ("topK", "tier", "small")
-    for write in (chat, messages):
-        with pytest.raises(InvalidRequest) as caught:
-            write(crossing(NeutralTurn("user", (TextPart("x"),)), extra={"odd": 1}))
-        assert caught.value.param == "odd"
-
-
 def test_the_clients_word_for_stop_is_named() -> None:
     request = crossing(
         NeutralTurn("user", (TextPart("x"),)), words={"stop": "stopSequences"}, stop=(" ",) * 5
@@ -165,21 +138,6 @@ def test_a_grammar_is_refused_where_there_are_none() -> None:
     tool = Tool("f", kind="custom", extra={"format": Option("grammar", {})})
     with pytest.raises(InvalidRequest, match="grammars"):
         messages(crossing(NeutralTurn("user", (TextPart("x"),)), tools=(tool,)))
-
-
-def test_a_dialect_of_text_and_calls_alone_needs_no_reader_of_its_own() -> None:
-    turns = (Turn("user", (TextPart("x"),)), Turn("assistant", (CALL,)), Turn("user", (RESULT,)))
-    request = ChatRequest(dialect="toy", model="m", system=("s",), turns=turns, max_tokens=5)
-    assert plain(request).turns is turns
-    written = json.loads(chat(plain(request)).body or b"")["messages"]
-    assert [m["role"] for m in written] == ["system", "user", "assistant", "tool"] and written[0][
-        "content"
-    ] == "s"
-    body = json.loads(messages(plain(request)).body or b"")
-    assert body["system"] == [{"type": "text", "text": "s"}]
-    assert body["messages"][2]["content"] == [
-        {"type": "tool_result", "tool_use_id": "t", "content": "r"}
-    ]
 
 
 def test_a_request_of_the_same_dialect_is_never_brought_into_neutral_form(

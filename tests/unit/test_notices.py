@@ -4,7 +4,6 @@ dialects; and the rule on record."""
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from policy.base import (
@@ -12,14 +11,12 @@ from policy.base import (
     Block,
     Context,
     Judgement,
-    OtherBlock,
     Policy,
     Replace,
     TextBlock,
     ToolCall,
     Verdict,
 )
-from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
 from policy.session.blocks import CallBlocks
@@ -30,16 +27,13 @@ from policy.session.searching import holds_call
 from policy.session.session import Session
 from protocol.config import Config, NoticeForm
 from protocol.dialects import CLIENTS
-from protocol.events import BlockKind, Event, TextDelta
 from protocol.records import (
     BlockRecord,
     EventRecord,
     ToolCallRecord,
-    decode_records,
-    encode_records,
 )
 from protocol.request import ChatRequest, DialectName, Tool
-from tests.support.checks.block_runs import Run, client, flat, result, server, text
+from tests.support.checks.block_runs import Run, client, server, text
 from tests.support.clients.answering import CONFIG, Answer
 from tests.support.clients.sdk import responses_answer
 from tests.support.clients.sdk_answers import WAYS, sent
@@ -72,11 +66,6 @@ class Says(Policy):
             if self.texts and isinstance(self.said[0], Block) and "secret" in text
             else text
         )
-
-
-class Fails(Policy):
-    def on_tool_call(self, call: ToolCall) -> Verdict:
-        raise RuntimeError
 
 
 class Noted(Run):
@@ -139,28 +128,6 @@ def words(content: str) -> bytes:
     )
 
 
-def test_a_rule_is_named_with_its_series() -> None:
-    assert (
-        said(rules({"tool": "x"}, {"name": "no-deletes"}))
-        == f"rule 'no-deletes' of the policy 'strict'. {ASK}"
-    )
-    assert said(rules({"tool": "x"}, {})) == f"rule 'deny[1]' of the policy 'strict'. {ASK}"
-    assert (
-        said(rules({"reason": "destructive"}))
-        == f"rule 'deny[0]' of the policy 'strict' (destructive). {ASK}"
-    )
-
-
-@pytest.mark.parametrize("message", ["Secrets stay here", "Secrets stay here."])
-def test_a_message_of_the_operators_stands_in_the_frame(message: str) -> None:
-    deny = {"name": "secrets", "message": message}
-    assert (
-        said(rules(deny))
-        == f"Secrets stay here. {ASK} Blocked by rule 'secrets' of the policy 'strict'."
-    )
-    assert said(rules(deny), form="plain") == f"Secrets stay here. {ASK}"
-
-
 def test_options_of_the_rules_say_what_they_are() -> None:
     assert said(rules(allow=[{"tool": "x"}])) == f"no rule of the policy 'strict' allows it. {ASK}"
     unsure = said(rules({"does": {"effects": ["delete"]}}), arguments='{"command": "eval $x"}')
@@ -201,45 +168,6 @@ def test_a_judge_block_says_the_figures_and_a_missing_judge_whose_fault_it_is(
     judgement: Judgement, threshold: float, cause: str
 ) -> None:
     assert framed(Noted(judge(threshold)).feed(*client(0)).judged(judgement).finish().text) == cause
-
-
-def test_what_no_policy_decided_has_the_same_form() -> None:
-    assert said(Fails()) == f"a policy failed {SETUP}. It was not executed. Tell the user."
-    assert said(Says(Block("odd"))) == f"the policy 'strict' forbids it (says: odd). {ASK}"
-    assert (
-        said(Says(Block("odd", detail="0.3")))
-        == f"the policy 'strict' forbids it (says: odd, 0.3). {ASK}"
-    )
-    assert said(Says(Block("odd", "no"))) == f"no. {ASK}"
-    assert (
-        said(Says(Block("odd", rule="mine"))) == f"rule 'mine' of the policy 'strict' (odd). {ASK}"
-    )
-    assert said(Says(Block("too_large", detail="by half"))).startswith(
-        "its arguments are too large (by half). It was not executed. "
-    )
-    double = said(arguments='{"a": 1, "a": 2}')
-    assert double.startswith("its arguments can be read in more than one way: ")
-    assert double.endswith("It was not executed. Correct the arguments.")
-    run = Noted(durable=True).feed(*client(0))
-    run.blocks.committed(0, ok=False, at=9)
-    run.finish()
-    assert framed(run.text) == f"it could not be recorded in time {SETUP}. {LATER}"
-
-
-def test_what_a_provider_runs_is_not_said_to_be_prevented() -> None:
-    run = Noted(rules({})).feed(*server(0))
-    assert run.text.startswith(
-        "[Sluice blocked the tool call 'web_search' and withheld its result: rule 'deny[0]' of the"
-        " policy 'strict'. "
-    )
-    assert "The provider may have run it. " in run.text and "not executed" not in run.text
-    secret = TextReplace(rules=[{"name": "finds", "find": "found", "replace": ""}])
-    run = Noted(secret).feed(*server(0), *result(1, "srvtoolu_0")).finish()
-    assert (
-        "the result of the tool call 'web_search': rule 'finds' of the policy 'strict' (text). The"
-        " provider ran it. " in run.text
-    )
-    assert "finds" in run.rules
 
 
 def test_blocked_text_says_so() -> None:
@@ -371,25 +299,6 @@ def test_every_client_takes_the_answer_and_reads_of_the_call(
         assert "tool_use" not in told and '"name": "bash"' not in told
 
 
-@pytest.mark.parametrize("dialect", CLIENTS)
-def test_a_notice_stands_off_from_text_before_it(dialect: DialectName) -> None:
-    run = Noted(rules({}), form="silent", dialect=dialect)
-    run.feed(*text(0, "hm", kind=BlockKind.THINKING), *client(1), *client(2)).finish()
-    assert run.text == "hm[not executed]\n\n[not executed]", "thinking is not joined to it"
-
-
-def test_a_gap_does_not_depend_on_when_verdicts_come() -> None:
-    def out(*order: int) -> list[Event]:
-        run = Noted(judge()).feed(*flat(text(0, "Now"), client(1), client(2)))
-        for key in order:
-            run.blocks.judgement(key, 0, Judgement(probability=0.7), 5 + key)
-            run.collect()
-        return run.finish().out
-
-    assert out(1, 2) == out(2, 1)
-    assert [e.text[:2] for e in out(2, 1) if isinstance(e, TextDelta)] == ["No", "\n\n", "\n\n"]
-
-
 def test_no_notice_is_taken_for_a_call_by_a_client_that_reads_them_out_of_text() -> None:
     for form in ("full", "plain", "silent"):
         for policy in (rules({"name": "a"}), rules(allow=[]), judge(), Says(Block("odd"))):
@@ -416,15 +325,6 @@ def test_the_rule_is_on_record_of_blocks_and_replacements() -> None:
     assert Noted(judge()).feed(*client(0)).judged(Judgement(probability=1)).rules == [None]
 
 
-def test_of_two_rules_the_first_that_matches_what_is_carried_whole_is_named() -> None:
-    policy = TextReplace(
-        rules=[{"find": "nowhere", "replace": ""}, {"pattern": "fou.d", "replace": ""}]
-    ).for_call(Context("", "", "", "", ChatRequest(dialect="openai", model="m")))
-    assert policy.on_other(OtherBlock(0, "x", {"a": "it is found"})) == Block(
-        "text", rule="rules[1]"
-    )
-
-
 def test_two_rules_may_not_have_one_name() -> None:
     with pytest.raises(ValueError, match="two rules have the name 'a'"):
         rules({"name": "a"}, {"name": "b"}, {"name": "a"})
@@ -443,39 +343,3 @@ def test_a_rule_cannot_have_the_name_that_the_record_gives_an_option(name: str) 
 def test_a_rule_that_is_no_name_is_a_fault_of_its_policy(said: Verdict) -> None:
     run = Noted(Says(said)).feed(*client(0))
     assert run.rows("verdict", "reason", "rule") == [("block", "fault", None)]
-
-
-RECORDS = [
-    ToolCallRecord(
-        call_id=CALL,
-        block=1,
-        index=0,
-        at=1,
-        tool_call_id="t",
-        name="bash",
-        arguments=b"{}",
-        released_arguments=None,
-        executor="client",
-        form="native",
-        verdict="block",
-        reason="rule",
-        policy="tool_rules",
-        rule="no-deletes",
-    ),
-    BlockRecord(
-        call_id=CALL, block=2, at=1, kind="text", verdict="block", reason="r", policy="p", rule="w"
-    ),
-]
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=["tool call", "block"])
-def test_versions_with_and_without_a_rule_read_each_other(
-    record: ToolCallRecord | BlockRecord,
-) -> None:
-    [packed] = msgspec.msgpack.decode(encode_records([record]))
-    assert packed[-2:] == [CALL, record.rule], "what came later is last on the wire"
-    assert decode_records(msgspec.msgpack.encode([packed[:-1]])) == [
-        msgspec.structs.replace(record, rule=None)
-    ]
-    # as a reader of before does with what it does not know
-    assert decode_records(msgspec.msgpack.encode([[*packed, "of a later version"]])) == [record]

@@ -8,7 +8,6 @@ import pytest
 
 from protocol import codecs
 from protocol.events import (
-    AttachmentDelta,
     BlockKind,
     BlockStart,
     MessageStop,
@@ -71,8 +70,3 @@ def test_a_source_without_an_address_does_not_take_the_others_along() -> None:
     )
     assert found == {"groundingChunks": [{"citation": named}]}
     assert recited({"citationSources": [named, {"uri": 7}]}) is None
-
-
-def test_annotations_stay_beside_the_lists() -> None:
-    events = stream(chunk(content="x"), chunk("stop") | {"citations": ["https://a.test/1"]})
-    assert [e.value.url for e in events if isinstance(e, AttachmentDelta)] == ["https://a.test/1"]

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import codecs
 from protocol.dialects import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
@@ -21,8 +20,6 @@ from protocol.events import (
     MessageStart,
     MessageStop,
     StopReason,
-    TextDelta,
-    Usage,
 )
 from tests.support.checks.decoding import decode, texts
 from tests.support.clients.sdk import openai_answer
@@ -57,18 +54,6 @@ def test_a_legacy_call_is_a_tool_call() -> None:
     assert arguments(odd) == '{"a":1}'
 
 
-def test_legacy_clients_get_it_as_they_know_it() -> None:
-    direct = openai_answer(body_of(*LEGACY), stream=True).choices[0].model_dump()
-    streamed, sent = (c.model_dump() for c in answers(stream(*LEGACY), legacy=True))
-    assert streamed == direct
-    assert sent["message"]["function_call"] == {"name": "f", "arguments": '{"a":1}'}
-    assert (sent["finish_reason"], sent["message"]["tool_calls"], sent["message"]["content"]) == (
-        "function_call",
-        None,
-        None,
-    )
-
-
 def test_a_provider_that_answers_in_the_old_form_unasked_is_heard_as_directly() -> None:
     direct = openai_answer(body_of(*LEGACY), stream=True).choices[0].model_dump()
     streamed, sent = (c.model_dump() for c in answers(stream(*LEGACY)))
@@ -77,17 +62,6 @@ def test_a_provider_that_answers_in_the_old_form_unasked_is_heard_as_directly() 
         "function_call",
         "f",
     )
-
-
-def test_an_answer_that_a_filter_kept_back_whole_is_one() -> None:
-    body = {
-        "id": "x",
-        "choices": [{"index": 0, "finish_reason": "content_filter", "content_filter_results": {}}],
-    }
-    events = codecs.decode_whole("openai", json.dumps(body).encode())
-    assert [type(e) for e in events] == [MessageStart, MessageStop]
-    for choice in answers(events):
-        assert (choice.finish_reason, choice.message.content or "") == ("content_filter", "")
 
 
 def test_a_legacy_client_gets_one_call_of_many() -> None:
@@ -262,35 +236,7 @@ def test_a_refusal_is_text_that_policies_read_and_ends_as_upstream_said() -> Non
     ] == [StopReason.MAX_TOKENS]
 
 
-@pytest.mark.parametrize(
-    ("content", "explanation", "refusal"),
-    [("", "because", "because"), ("", "", ""), ("a", "", None), ("a", "because", "because")],
-)
-def test_a_refusal_of_the_other_dialect(
-    content: str, explanation: str, refusal: str | None
-) -> None:
-    said: list[Event] = (
-        [BlockStart(0, BlockKind.TEXT), TextDelta(0, content), BlockStop(0)] if content else []
-    )
-    start = MessageStart("msg_1", "m", Usage(), {"dialect": "anthropic"})
-    for choice in answers([start, *said, MessageStop(StopReason.REFUSAL, explanation=explanation)]):
-        assert (choice.message.refusal, choice.message.content, choice.finish_reason) == (
-            refusal,
-            content,
-            "content_filter",
-        )
-
-
 # --- vendors ---
-
-
-def test_an_id_that_comes_after_its_name_is_the_same_call() -> None:
-    events = stream(
-        chunk(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": "{"}}]),
-        chunk(tool_calls=[{"index": 0, "id": "late", "function": {"arguments": "}"}}]),
-        chunk("tool_calls"),
-    )
-    assert arguments(events) == "{}" and sum(isinstance(e, BlockStart) for e in events) == 1
 
 
 def test_many_calls_cost_what_they_are() -> None:

@@ -16,9 +16,7 @@ from protocol.events import (
     ArgumentsDelta,
     BlockKind,
     BlockStart,
-    BlockStop,
     Event,
-    MessageStart,
     MessageStop,
     Opaque,
     StopReason,
@@ -26,7 +24,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from tests.support.checks.decoding import by_block, decode, known, stopped, texts
+from tests.support.checks.decoding import decode, stopped, texts
 from tests.support.upstreams.recordings import own
 
 USAGE = Usage(15, 9, 5, None, 3)
@@ -93,12 +91,6 @@ def opaque(events: list[Event]) -> list[str]:
     return [e.what for e in events if isinstance(e, Opaque)]
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_whole_and_byte_by_byte_are_the_same(name: str) -> None:
-    body = own(name)
-    assert decode("openai", [body]) == decode("openai", [body[i : i + 1] for i in range(len(body))])
-
-
 @pytest.mark.case("U4")
 @given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
 def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
@@ -119,28 +111,6 @@ def test_bytes_after_the_end_are_withheld(name: str) -> None:
         e for e in decode("openai", [body]) if not isinstance(e, Opaque)
     ]
     assert after[-1] == Opaque("data after the end")
-
-
-def test_text() -> None:
-    events = decode("openai", [own("openai-text.sse")])
-    extra = {"dialect": "openai", "content_null": False, "created": 1760000000}
-    assert events == [
-        MessageStart("chatcmpl-own1", "model-o", Usage(), extra),
-        BlockStart(0, BlockKind.TEXT),
-        TextDelta(0, "Grüße, "),
-        TextDelta(0, "Welt\u2028\u0000"),
-        TextDelta(0, " 😀"),
-        BlockStop(0),
-        events[-1],
-    ]
-    assert ended(events) == MessageStop(StopReason.END_TURN, USAGE)
-    assert texts(decode("openai", [own("openai-text-crlf.sse")])) == {0: "ab"}
-
-
-@pytest.mark.case("U6")
-def test_new_id_on_a_used_index_is_a_new_call() -> None:
-    events = decode("openai", [own("openai-index-reused.sse")])
-    assert calls(events) == [("call_1", "a", "{}"), ("call_2", "b", '{"x":1}')]
 
 
 @pytest.mark.case("U6")
@@ -170,42 +140,6 @@ def test_calls_without_index_or_id() -> None:
         delta("stop"),
     )
     assert [c[1:] for c in calls(both)] == [("f", "1"), ("g", "2")]
-
-
-@pytest.mark.case("U6", "J7")
-def test_late_names_and_ids() -> None:
-    late = stream(
-        fragment(index=0),
-        fragment("{", index=0, id="x"),
-        fragment("}", index=0, name="f"),
-        fragment(index=0, name=""),
-        delta("tool_calls"),
-    )
-    assert calls(late) == [("x", "f", "{}")]
-    again = stream(
-        fragment("{", index=0, id="x", name="f"),
-        fragment("}", index=0, id="x", name="f"),
-        delta("tool_calls"),
-    )
-    assert calls(again) == [("x", "f", "{}")]
-    parts = (
-        fragment("{", index=0, name="f"),
-        fragment("}", index=0, id="x"),
-        fragment("{}", index=0, id="y", name="g"),
-    )
-    too_late = stream(*parts, delta("stop"))
-    assert calls(too_late) == [("", "f", "{}"), ("y", "g", "{}")]
-
-
-def test_whole_calls_of_one_id_are_calls_of_their_own() -> None:
-    tool_calls = [
-        {"id": "x", "function": {"name": name, "arguments": "{}"}} for name in ("f", "f", "g")
-    ]
-    assert calls(whole({"tool_calls": tool_calls})) == [
-        ("x", "f", "{}"),
-        ("x", "f", "{}"),
-        ("x", "g", "{}"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -264,14 +198,6 @@ def test_text_after_a_call_is_a_new_block() -> None:
         (2, "text"),
     ]
     assert stopped(events) == {0, 1, 2}
-
-
-def test_azure_first_chunk_without_choices() -> None:
-    events = decode("openai", [own("openai-azure.sse")])
-    assert isinstance(events[0], MessageStart)
-    assert events[0].id == "chatcmpl-own1"
-    assert events[-1] == MessageStop(StopReason.MAX_TOKENS)
-    assert opaque(events) == []
 
 
 @pytest.mark.parametrize(
@@ -458,50 +384,6 @@ def whole(message: dict[str, Any], finish: str | None = "stop", **fields: Any) -
         ],
     )
     return codecs.decode_whole("openai", json.dumps(body).encode())
-
-
-def test_whole_answers() -> None:
-    tool_calls = [
-        {"id": "", "type": "function", "function": {"name": "f", "arguments": "{}"}},
-        {"id": "y", "function": {"name": "g", "arguments": "[]"}},
-    ]
-    events = whole(
-        {"content": "a", "reasoning_content": "r", "tool_calls": tool_calls, "novelty": 1},
-        usage={"prompt_tokens": 2, "completion_tokens": 1},
-    )
-    assert texts(events) == {0: "r", 1: "a"}
-    assert [c[1:] for c in calls(events)] == [("f", "{}"), ("g", "[]")]
-    assert [c[0] for c in calls(events)] == ["", "y"]
-    assert opaque(events) == ["delta field novelty"]
-    assert ended(events) == MessageStop(StopReason.TOOL_USE, Usage(2, 1))
-    assert stopped(events) == {0, 1, 2, 3}
-    two = whole(
-        {},
-        choices=[
-            {"index": 1, "message": {"content": "b"}, "finish_reason": "stop"},
-            {"message": {"content": "a"}, "finish_reason": "stop"},
-        ],
-    )
-    assert texts(two) == {0: "a"}
-    assert opaque(two) == ["choice"]
-    assert known(by_block(two))[-1] == MessageStop(StopReason.END_TURN)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"{}",
-        b'{"choices":[]}',
-        b'{"choices":[{"finish_reason":"stop"}]}',
-        b'{"choices":[{"message":{"content":"a"}}]}',
-        b"\xff",
-    ],
-)
-def test_bad_whole_answers(body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError):
-        codecs.decode_whole("openai", body)
 
 
 def test_whole_error_with_status_200() -> None:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import pytest
 
-from protocol.anthropic.cited import read_citation
 from protocol.dialects import CLIENTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
@@ -22,14 +21,11 @@ from protocol.events import (
     TextDelta,
     Usage,
 )
-from protocol.openai_chat.cited import read_citation as read_annotation
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import texts
-from tests.support.clients.sdk import openai_answer
 from tests.support.upstreams.completions import (
     HEAD,
     answers,
-    body_of,
     chunk,
     encode,
     opaque,
@@ -37,54 +33,6 @@ from tests.support.upstreams.completions import (
     token,
     whole,
 )
-
-
-def called(**fields: Any) -> dict[str, Any]:
-    return chunk(tool_calls=[{"index": 0, "id": "x", **fields}])
-
-
-def test_log_probabilities_of_exactly_the_text_come_out_in_its_chunk() -> None:
-    alternatives = [
-        {"token": "Hi", "logprob": -1, "bytes": [72, 105]},
-        {"token": "Yo", "logprob": -2.5, "bytes": None},
-    ]
-    halves = [
-        token("", token="\\xf0\\x9f", bytes=[240, 159]),
-        token("", token="bytes:\\x98\\x80", bytes=[152, 128]),
-    ]
-    chunks = [
-        chunk(role="assistant", content="", logprobs={"content": [], "refusal": None}),
-        chunk(
-            content="Hello",
-            logprobs={
-                "content": [token("He", top_logprobs=alternatives), token("llo")],
-                "refusal": None,
-            },
-        ),
-        chunk(content="😀", logprobs={"content": halves}),
-        chunk("stop"),
-    ]
-    events = stream(*chunks)
-    assert opaque(events) == []
-    direct = openai_answer(body_of(*chunks), stream=True).choices[0].model_dump()
-    streamed, sent = (c.model_dump() for c in answers(events))
-    assert streamed == direct
-    assert [t["token"] for t in sent["logprobs"]["content"]] == [
-        "He",
-        "llo",
-        "\\xf0\\x9f",
-        "bytes:\\x98\\x80",
-    ]
-    frames = [json.loads(f[6:]) for f in encode(events).split(b"\n\n") if f.startswith(b"data: {")]
-    beside = [
-        (f["choices"][0]["delta"], "logprobs" in f["choices"][0]) for f in frames if f["choices"]
-    ]
-    assert beside == [
-        ({"role": "assistant", "content": ""}, False),
-        ({"content": "Hello"}, True),
-        ({"content": "😀"}, True),
-        ({}, False),
-    ]
 
 
 def test_log_probabilities_of_a_refusal_and_of_a_whole_answer() -> None:
@@ -140,26 +88,6 @@ def test_log_probabilities_that_say_more_than_the_text_are_withheld(logprobs: An
 
 
 PAGE = {"start_index": 0, "end_index": 1, "title": "t", "url": "https://a"}
-
-
-def test_annotations_come_once_at_the_end_of_the_text() -> None:
-    one, two = (
-        {"type": "url_citation", "url_citation": {**PAGE, "title": t}} for t in ("one", "two")
-    )
-    events = stream(
-        chunk(content="a"),
-        chunk(annotations=[one]),
-        chunk(content="b"),
-        chunk("stop", annotations=[two]),
-    )
-    assert [(e.index, e.value) for e in events if isinstance(e, AttachmentDelta)] == [
-        (0, read_annotation(one)),
-        (0, read_annotation(two)),
-    ]
-    for choice in answers(events):
-        assert [a.url_citation.title for a in choice.message.annotations] == ["one", "two"]
-    frames = [json.loads(f[6:]) for f in encode(events).split(b"\n\n") if f.startswith(b"data: {")]
-    assert [f["choices"][0]["delta"] for f in frames][-2:] == [{"annotations": [one, two]}, {}]
 
 
 @pytest.mark.parametrize(
@@ -248,21 +176,6 @@ def test_whole_answers_keep_their_empty_annotations() -> None:
 
 DETAIL = {"type": "reasoning.text", "text": "hm", "format": "anthropic-claude-v1", "index": 0}
 SEALED = {"type": "reasoning.encrypted", "data": "gAAAAB-_x+/=", "id": "rs_1", "index": 1}
-
-
-def test_reasoning_details_go_with_the_reasoning_that_they_repeat() -> None:
-    chunks = [
-        chunk(role="assistant", content="", reasoning="hm", reasoning_details=[DETAIL]),
-        chunk(reasoning_details=[{"type": "reasoning.text", "signature": "c2ln", "index": 0}]),
-        chunk(content="a", reasoning_details=[SEALED]),
-        chunk("stop"),
-    ]
-    events = stream(*chunks)
-    assert (texts(events), opaque(events)) == ({0: "hm", 1: "a"}, [])
-    direct = openai_answer(body_of(*chunks), stream=True).choices[0].model_dump()
-    streamed, sent = (c.model_dump() for c in answers(events))
-    assert streamed == direct
-    assert len(sent["message"]["reasoning_details"]) == 3 and sent["message"]["reasoning"] == "hm"
 
 
 def test_reasoning_that_is_only_in_the_details_is_read_and_shown() -> None:
@@ -391,33 +304,6 @@ def test_token_ids_spell_the_answer_and_stay_out() -> None:
     assert b"4711" not in encode(stream(said, chunk("stop")))
 
 
-def test_usage_comes_out_as_it_came_and_only_when_asked_for() -> None:
-    usage = {
-        "prompt_tokens": 5,
-        "completion_tokens": 2,
-        "total_tokens": 7,
-        "cost": 0.25,
-        "prompt_tokens_details": {"audio_tokens": 0},
-    }
-    events = stream(chunk(content="a"), chunk("stop"), {**HEAD, "choices": [], "usage": usage})
-    for streamed in (True, False):
-        answer = openai_answer(encode(events, stream=streamed), stream=streamed)
-        assert answer.usage is not None and answer.usage.model_dump(exclude_unset=True) == usage
-    assert b"usage" not in encode(events, usage=False)
-
-
-def test_usage_that_says_more_than_numbers_is_counted_anew() -> None:
-    usage = {"prompt_tokens": 5, "completion_tokens": 2, "note": "the model says hello"}
-    events = stream(chunk(content="a"), chunk("stop"), {**HEAD, "choices": [], "usage": usage})
-    answer = openai_answer(encode(events), stream=True)
-    assert answer.usage is not None
-    assert answer.usage.model_dump(exclude_none=True) == {
-        "prompt_tokens": 5,
-        "completion_tokens": 2,
-        "total_tokens": 7,
-    }
-
-
 # --- the other dialect's blocks ---
 
 
@@ -498,43 +384,6 @@ def test_a_cut_input_of_the_providers_call_stays_text() -> None:
     ]
     (block,) = json.loads(encode(events, stream=False))["sluice"]["blocks"]
     assert (block["input"], block["input_json"]) == ({}, '{"query')
-
-
-def test_offsets_of_citations_count_characters_of_the_whole_content() -> None:
-    def cited(index: int, text: str, *citations: dict[str, Any]) -> list[Event]:
-        attached = [AttachmentDelta(index, "citation", read_citation(c)) for c in citations]
-        return [
-            BlockStart(index, BlockKind.TEXT),
-            TextDelta(index, text[:1]),
-            TextDelta(index, text[1:]),
-            *attached,
-            BlockStop(index),
-        ]
-
-    page = {
-        "type": "web_search_result_location",
-        "url": "https://a",
-        "title": None,
-        "cited_text": "secret source",
-        "encrypted_index": "x",
-    }
-    document = {"type": "char_location", "cited_text": "q", "document_index": 0}
-    thinking: list[Event] = [BlockStart(0, BlockKind.THINKING), TextDelta(0, "hmmm"), BlockStop(0)]
-    events = [
-        MESSAGES,
-        *thinking,
-        *cited(1, "Grüße 😀"),
-        *cited(2, "ab", page, document),
-        *cited(3, "c", page),
-        MessageStop(StopReason.END_TURN),
-    ]
-    for choice in answers(events):
-        places = [a.url_citation for a in choice.message.annotations]
-        assert [choice.message.content[p.start_index : p.end_index] for p in places] == ["ab", "c"]
-        assert [(p.title, p.url) for p in places] == [("", "https://a")] * 2
-    own = json.loads(encode(events, stream=False))["sluice"]
-    assert own["citations"] == [{"start_index": 7, "end_index": 9, "citation": document}]
-    assert b"secret source" not in encode(events)
 
 
 @pytest.mark.parametrize("stream", [True, False])

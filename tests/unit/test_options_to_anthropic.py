@@ -60,12 +60,6 @@ def test_web_search() -> None:
     assert refused(web_search_options=7) == "web_search_options"
 
 
-def test_server_tools_of_the_operators_come_after_the_clients() -> None:
-    added = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
-    body = json.loads(translate(tools=[TOOL], target={"added_tools": (added,)}).body or b"")
-    assert body["tools"] == [WRITTEN, added]
-
-
 @pytest.mark.parametrize(
     ("model", "effort", "limit", "expected", "dropped"),
     [
@@ -252,61 +246,6 @@ def test_whom_a_request_is_for_is_told_as_a_hash_alone() -> None:
             "user_id": sha256(b"ann@example.com").hexdigest()
         }
     assert refused(safety_identifier=7) == "safety_identifier"
-
-
-@pytest.mark.parametrize(
-    ("tier", "expected", "dropped"),
-    [
-        ("auto", "auto", ()),
-        ("default", "auto", ()),
-        ("flex", "standard_only", ("service_tier",)),
-        ("priority", "standard_only", ("service_tier",)),
-    ],
-)
-def test_service_tier(tier: str, expected: str, dropped: tuple[str, ...]) -> None:
-    done = translate(service_tier=tier)
-    assert (json.loads(done.body or b"")["service_tier"], done.dropped) == (expected, dropped)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("frequency_penalty", 0.5),
-        ("logit_bias", {"1": 2}),
-        ("metadata", {"a": "b"}),
-        ("presence_penalty", 0),
-        ("prompt_cache_key", "k"),
-        ("prompt_cache_options", {"mode": "explicit"}),
-        ("prompt_cache_retention", "24h"),
-        ("seed", 0),
-        ("store", True),
-        ("verbosity", "low"),
-    ],
-)
-def test_what_has_no_word_there_is_left_out_and_named(name: str, value: Any) -> None:
-    done = translate(**{name: value})
-    assert (done.body, done.dropped) == (translate().body, (name,))
-    nothing: dict[str, Any] = {name: None}
-    assert translate(**nothing).dropped == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("stream_options", {"include_usage": True}),
-        ("modalities", ["text"]),
-        ("n", 1),
-        ("logprobs", False),
-        ("top_logprobs", 0),
-        ("store", False),
-        ("response_format", {"type": "text"}),
-        ("audio", None),
-        ("tools", []),
-        ("parallel_tool_calls", True),
-    ],
-)
-def test_what_asks_for_nothing_is_left_out_in_silence(name: str, value: Any) -> None:
-    assert translate(**{name: value}) == translate()
 
 
 @pytest.mark.parametrize(

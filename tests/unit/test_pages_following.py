@@ -328,15 +328,6 @@ def test_an_answer_that_comes_whole_is_followed_too() -> None:
     assert Screen().take(one.frame(NOW)).halves(0) == ("Hi", "")
 
 
-def test_what_would_not_be_seen_is_spelled_out_and_counted_so() -> None:
-    one, screen = following(), Screen()
-    raw = text("a\u202e", "b")
-    for entry in entries(raw):
-        one.entry(entry)
-    one.record(release(0, 2, b"".join(raw[:2])))
-    assert screen.take(one.frame(NOW)).halves(0) == ("a\\u202e", "b")
-
-
 def test_of_a_long_block_the_end_is_sent() -> None:
     one, screen = following(), Screen()
     raw = text("x" * FIRST_CHARS, "yz")

@@ -1,7 +1,7 @@
 """Links of pages: no value of a client, a model or an operator changes which page a link leads
 to."""
 
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -22,12 +22,6 @@ def test_each_value_stays_one_part_of_the_path(key: str, session: str) -> None:
 def test_dots_are_no_way_up(name: str) -> None:
     part = links.policy(name).removeprefix("/debug/policies/")
     assert part not in ("", ".", "..") and "/" not in part and links.read_part(part) == name
-
-
-def test_what_is_not_given_is_not_in_the_query() -> None:
-    link = links.call("01a1fcc0-1228-7b58-a40b-b44c79f99d00", at="b3", tz=None, q="")
-    assert parse_qsl(urlsplit(link).query) == [("at", "b3")]
-    assert links.call("x", at="a&b=c") == "/debug/calls/x?at=a%26b%3Dc"
 
 
 def test_a_block_far_down_names_the_page_that_it_is_on() -> None:

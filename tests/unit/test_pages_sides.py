@@ -126,13 +126,6 @@ def test_nothing_that_is_on_record_is_too_much_for_it(raw: list[bytes]) -> None:
     read_client(raw, None, streams=False)
 
 
-def test_a_client_reads_its_stream_however_it_was_cut() -> None:
-    whole = b"".join(messages(text("hello ", "there")))
-    for size in (1, 7, 10_000):
-        pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
-        assert read_client(pieces, "anthropic", streams=True).blocks[0].text == "hello there"
-
-
 def of_text(number: int, text: str, *, passed: bool = True) -> BlockOutcome:
     return BlockOutcome(number, False, text, passed)
 
@@ -165,20 +158,6 @@ def test_what_two_blocks_left_together_is_said_to_be_of_both() -> None:
     )
     assert found[1] == found[2] == Got("[no][no]", (1, 2))
     assert found[3] == Got("{}")
-
-
-def test_changed_text_is_what_stands_between_its_neighbours() -> None:
-    blocks = [
-        of_text(0, "hello", passed=False),
-        of_call(1, '{"a": 1}'),
-        of_text(2, "bye", passed=False),
-    ]
-    found, left = align(blocks, got((TEXT, "HELLO"), (CALL, '{"a": 1}'), (TEXT, "BYE")))
-    assert [found[number].text for number in range(3)] == [
-        "HELLO",
-        '{"a": 1}',
-        "BYE",
-    ] and left == ""
 
 
 def test_what_the_client_got_besides_is_left() -> None:

@@ -440,18 +440,6 @@ def test_a_sentence_says_what_happened_the_gravest_first() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("verdict", "went", "notice"),
-    [("allow", True, False), ("replace", True, False), ("block", False, True)],
-)
-def test_a_release_of_the_notice_is_not_one_of_the_call(
-    verdict: str, went: bool, notice: bool
-) -> None:
-    """The record has a row for what went out in place of a blocked call, too."""
-    [made] = told(call(tool(0, verdict, released_at=at(900))))
-    assert (made["released_at"] is not None, made["notice_at"] is not None) == (went, notice)
-
-
 def test_the_bar_has_each_stretch_with_its_time() -> None:
     found = call(block(0), tool(1, "allow"), judged=[judgement(0, 0.1)])
     line = head.timeline(found, at(5000))

@@ -9,7 +9,7 @@ from policy.base import Block, OtherBlock, Policy, Verdict
 from policy.builtin.tool_rules import ToolRules
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, StopReason
 from protocol.request import DialectName
-from tests.support.checks.block_runs import Deny, Rewrite, Run, client, flat, text
+from tests.support.checks.block_runs import Deny, Run, client, flat, text
 
 BODY = {"executor": "mcp_pending", "item": "mcp_approval_request", "server_label": "zip"}
 
@@ -54,21 +54,6 @@ def test_a_block_keeps_the_question_back_and_the_turn_goes_on() -> None:
         ("bash", "client", "allow"),
     ]
     assert "a.example" not in str(answer.out)
-
-
-def test_it_asks_for_what_it_asks_for() -> None:
-    assert run(Rewrite()).feed(*pending(0)).finish().rows("verdict", "reason") == [
-        ("block", "cannot_replace")
-    ]
-
-
-@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_clients_without_a_word_for_it_are_told(dialect: DialectName) -> None:
-    answer = run(dialect=dialect).feed(*pending(0)).finish()
-    assert answer.kinds == ["text"] and "asks for approval" in answer.text
-    assert answer.rows("verdict", "reason", "executor") == [
-        ("block", "cannot_answer", "mcp_pending")
-    ]
 
 
 def test_a_policy_cannot_be_made_to_take_it_for_a_clients_call() -> None:

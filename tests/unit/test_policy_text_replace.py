@@ -145,16 +145,6 @@ def test_reasoning_is_left_alone_where_asked() -> None:
         assert policy.on_text("ab", BLOCK) == "-"
 
 
-def test_groups_are_filled_in() -> None:
-    assert (
-        run(
-            ["mail bob@x.org"],
-            rules=[{"pattern": r"(\w+)@(\w+\.org)|(z)", "replace": r"\1 at \2\3"}],
-        )
-        == "mail bob at x.org"
-    )
-
-
 @pytest.mark.parametrize(
     ("rule", "complaint"),
     [

@@ -10,7 +10,6 @@ from protocol.config import Config
 from protocol.dialects import CLIENTS
 from protocol.records import EventRecord, ToolCallRecord
 from tests.support.clients.answering import Answer, Watch
-from tests.support.upstreams.responses import response
 
 Json = dict[str, Any]
 EXECUTED: list[Json] = [
@@ -91,22 +90,6 @@ def test_tools_that_groq_s_compound_models_ran_are_calls_on_record_once(
     ]
     assert note.endswith("delta field executed_tools")
     assert calls(answered("openai", client, sent, streams=streams, deny="query"))[0][3] == "block"
-
-
-@pytest.mark.parametrize("client", ["anthropic", "responses"])
-def test_a_search_of_x_is_a_call_on_record(client: str) -> None:
-    search = {
-        "type": "x_search_call",
-        "id": "xs_1",
-        "status": "completed",
-        "arguments": '{"query":"q"}',
-    }
-    answer = answered("responses", client, json.dumps(response([search])).encode())
-    assert calls(answer) == [("x_search", b'{"query":"q"}', "provider", "allow")]
-    notes = [
-        r.detail for r in answer.records if isinstance(r, EventRecord) and r.kind == "withheld"
-    ]
-    assert notes == (["-1: x_search_call_result"] if client == "anthropic" else [])
 
 
 @pytest.mark.parametrize("client", CLIENTS)

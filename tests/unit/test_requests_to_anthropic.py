@@ -3,10 +3,8 @@
 
 import base64
 import json
-from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
 import msgspec
 import pytest
 
@@ -19,7 +17,6 @@ from tests.support.clients.to_anthropic import (
     EPHEMERAL,
     EVERY,
     NEWEST,
-    OTHER,
     SYSTEM,
     TOOL,
     UNKNOWN,
@@ -32,7 +29,6 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
-from tests.support.upstreams.recordings import SHARED
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n....").decode()
 PDF = base64.b64encode(b"%PDF-1.7 ...").decode()
@@ -130,34 +126,6 @@ def test_a_request_of_system_messages_alone_asks_the_last_of_them() -> None:
         texts("s"),
         [{"role": "user", "content": texts("Say hello.")}],
     )
-
-
-def test_all_results_come_first_and_in_one_message() -> None:
-    messages = [
-        USER,
-        {"role": "assistant", "content": "Looking.", "tool_calls": [call("a"), call("b", "g", "")]},
-        {"role": "tool", "tool_call_id": "a", "content": "1"},
-        {"role": "user", "content": "hurry"},
-        {"role": "tool", "tool_call_id": "b", "content": texts("2", "3")},
-    ]
-    assert cross(messages=messages, tools=[TOOL, OTHER])["messages"][1:] == [
-        {
-            "role": "assistant",
-            "content": [
-                *texts("Looking."),
-                {"type": "tool_use", "id": "a", "name": "f", "input": {}},
-                {"type": "tool_use", "id": "b", "name": "g", "input": {}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": "1"},
-                {"type": "tool_result", "tool_use_id": "b", "content": "23"},
-                *texts("hurry"),
-            ],
-        },
-    ]
 
 
 def test_an_image_in_a_result_stays_an_image() -> None:
@@ -402,21 +370,6 @@ def test_arguments_are_never_guessed() -> None:
     assert written["messages"][1]["content"][0]["input"] == {}
 
 
-def test_ids_are_made_fit_and_stay_apart() -> None:
-    calls = [call("a.1"), call("a_1"), call("a!1"), call("")]
-    results = [{"role": "tool", "tool_call_id": i, "content": i} for i in ("a_1", "a.1", "a!1")]
-    messages = cross(messages=[USER, {"role": "assistant", "tool_calls": calls}, *results])[
-        "messages"
-    ]
-    ids = [block["id"] for block in messages[1]["content"]]
-    assert ids == ["a_1", "a_1_2", "a_1_3", "call"]
-    assert [(b["tool_use_id"], b["content"]) for b in messages[2]["content"]] == [
-        ("a_1_2", "a_1"),
-        ("a_1", "a.1"),
-        ("a_1_3", "a!1"),
-    ]
-
-
 def test_breakpoints_of_the_cache() -> None:
     part = {
         "type": "text",
@@ -452,16 +405,3 @@ def test_breakpoints_of_the_cache() -> None:
     assert user({"type": "text", "text": "a", "cache_control": EPHEMERAL}) == [
         {"type": "text", "text": "a", "cache_control": EPHEMERAL}
     ]
-
-
-@pytest.mark.parametrize("path", sorted(SHARED.glob("openai/*.request.json")), ids=lambda p: p.stem)
-def test_recorded_requests_cross(path: Path) -> None:
-    body = json.loads(path.read_text())
-    if "reasoning" in body:
-        # a reseller's own word
-        assert refused(**body) == "reasoning"
-        return
-    written = cross(**body)
-    assert written["model"] == body["model"]
-    for tool in written.get("tools", ()):
-        assert jsonschema_rs.meta.is_valid(tool.get("input_schema", {}))

@@ -11,7 +11,7 @@ import pytest
 from botocore.validate import ParamValidator
 
 from protocol import codecs
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.eventstream import EventStreamSplitter
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
@@ -81,16 +81,6 @@ def called(identity: str = "call_1", name: str = "weather", result: Any = "mild"
     ]
 
 
-def test_the_model_is_in_the_path_and_not_in_the_body() -> None:
-    body, _ = chat()
-    assert body == {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}
-    converse = DIALECTS["converse"]
-    assert (
-        converse.asked("converse", CLAUDE) == f"converse {CLAUDE}"
-        and converse.streams in converse.upstream_paths
-    )
-
-
 def test_system_texts_turns_and_options() -> None:
     turns = [
         {"role": "system", "content": "one"},
@@ -114,29 +104,6 @@ def test_system_texts_turns_and_options() -> None:
     assert chat(messages=[{"role": "system", "content": "only"}])[0] == {
         "messages": [{"role": "user", "content": [{"text": "only"}]}]
     }
-
-
-def test_calls_and_results_have_ids_and_names_that_the_api_takes() -> None:
-    long = "call_" + "x" * 100
-    history = [
-        *called(long, "a.b"),
-        *called(long[:-1] + "y", "a_b")[1:],
-        *called("ok.id:1", "a b")[1:],
-    ]
-    body, got = chat(messages=history)
-    uses = [b["toolUse"] for m in body["messages"] for b in m["content"] if "toolUse" in b]
-    results = [b["toolResult"] for m in body["messages"] for b in m["content"] if "toolResult" in b]
-    ids = [use["toolUseId"] for use in uses]
-    assert ids == [r["toolUseId"] for r in results] and len(set(ids)) == 3 and ids[2] == "ok.id:1"
-    assert all(re.fullmatch(r"[a-zA-Z0-9_.:-]{1,64}", i) for i in ids)
-    names = [use["name"] for use in uses]
-    assert (
-        len(set(names)) == 3
-        and names[1] == "a_b"
-        and set(got.restore.names.values()) == {"a.b", "a b"}
-    )
-    # no tools were offered: the API wants them defined all the same
-    assert [t["toolSpec"]["name"] for t in body["toolConfig"]["tools"]] == names
 
 
 @pytest.mark.parametrize(

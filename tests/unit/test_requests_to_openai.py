@@ -12,11 +12,10 @@ from protocol import codecs
 from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.models import OPENAI_MODELS
-from protocol.request import Reasoning, ResponseFormat, Turn
+from protocol.request import Turn
 from protocol.target import Target
 from tests.support.clients.to_openai import (
     CLOSED,
-    SEARCH,
     SEARCHING,
     THOUGHT,
     TOOL,
@@ -193,23 +192,6 @@ def test_every_field_has_its_place_or_its_notice(
         base["max_completion_tokens"] = base.pop("max_tokens")
     assert json.loads(translated.body or b"") == base | expected
     assert translated.dropped == dropped
-
-
-def test_a_schema_with_optional_properties_stays_optional() -> None:
-    """LiteLLM makes every property required."""
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {
-            "a": {"type": "object", "properties": {"b": {}}, "additionalProperties": False}
-        },
-    }
-    schema |= {"required": ["a"], "additionalProperties": False}
-    body = write(output_config={"format": {"type": "json_schema", "schema": schema}})
-    assert body["response_format"]["json_schema"] == {
-        "name": "answer",
-        "schema": schema,
-        "strict": False,
-    }
 
 
 def test_long_user_ids_are_hashed_to_the_vendors_length() -> None:
@@ -542,31 +524,6 @@ def test_turns(
     assert translated.dropped == dropped
 
 
-def test_text_stays_beside_tool_calls() -> None:
-    """any-llm drops it."""
-    messages = said(
-        text("a"), text("b"), use(input={"city": "Paris"}), use("u", "g"), role="assistant"
-    )
-    assert write(messages=messages)["messages"] == [
-        {
-            "role": "assistant",
-            "content": "ab",
-            "tool_calls": [called(arguments='{"city":"Paris"}'), called("u", "g")],
-        }
-    ]
-    assert write(messages=said(use(), role="assistant"))["messages"] == [
-        {"role": "assistant", "content": None, "tool_calls": [called()]}
-    ]
-
-
-def test_a_failed_tool_call_says_so() -> None:
-    """LiteLLM drops is_error."""
-    assert (
-        write(messages=said(result("no such file", is_error=True)))["messages"][0]["content"]
-        == "[error] no such file"
-    )
-
-
 SERVER_CALL = {
     "type": "server_tool_use",
     "id": "s",
@@ -712,25 +669,6 @@ def test_reasoning_of_finished_turns_is_left_out_without_a_notice() -> None:
         "content": "a",
     }
     assert translated.dropped == ()
-
-
-def test_reading_keeps_what_is_modelled_as_it_came_too() -> None:
-    own = {
-        "thinking": {"type": "enabled", "budget_tokens": 2048, "display": "omitted"},
-        "output_config": {"effort": "low"},
-    }
-    request = read(**own, output_format={"type": "json_schema", "schema": CLOSED})
-    assert request.reasoning == Reasoning("budget", "low", 2048)
-    assert request.response_format == ResponseFormat("json_schema", schema=CLOSED)
-    again = json.loads(codecs.encode_request(request, Target(dialect="anthropic")).body or b"")
-    assert {k: again[k] for k in own} == own and again["output_format"]["schema"] == CLOSED
-    kinds = [
-        t.kind
-        for t in read(
-            tools=[TOOL, SEARCH, {"type": "bash_20250124"}, {"type": "odd", "name": "o"}]
-        ).tools
-    ]
-    assert kinds == ["function", "server", "client", "server"]
 
 
 def test_policies_read_the_text_of_documents_in_results() -> None:

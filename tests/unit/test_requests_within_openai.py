@@ -10,7 +10,7 @@ import pytest
 from protocol import codecs
 from protocol.dialects import CLIENTS
 from protocol.errors import InvalidRequest
-from protocol.request import TextPart, Turn
+from protocol.request import Turn
 from protocol.target import Target
 from tests.support.clients.to_openai import (
     CLOSED,
@@ -112,20 +112,6 @@ def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_change
     assert caught.value.param == "web_search_options"
 
 
-def test_a_policys_change_is_all_that_changes() -> None:
-    request = CLIENTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
-    turns = (Turn("user", (TextPart("y"),), request.turns[0].extra), *request.turns[1:])
-    body = json.loads(
-        codecs.encode_request(msgspec.structs.replace(request, turns=turns), SEARCHING).body or b""
-    )
-    messages = [
-        OPENAI_OWN["messages"][0],
-        {"role": "user", "content": "y", "name": "ann"},
-        *OPENAI_OWN["messages"][2:],
-    ]
-    assert body == OPENAI_OWN | {"messages": messages}
-
-
 def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
     thought = read(messages=said(THOUGHT[0], role="assistant")).turns
     request = CLIENTS["openai"].decode_request(
@@ -140,34 +126,6 @@ def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
                 msgspec.structs.replace(request, turns=turns), Target(dialect="openai")
             )
         assert caught.value.param == "messages"
-
-
-def test_the_smaller_fields_of_the_same_dialect() -> None:
-    body: dict[str, Any] = {
-        "model": "o3",
-        "messages": [USER, {"role": "system", "content": "s"}],
-        "response_format": {"type": "json_object"},
-    }
-    body |= {
-        "stream": True,
-        "stream_options": {"include_usage": False, "include_obfuscation": False},
-        "parallel_tool_calls": False,
-    }
-    body |= {
-        "tools": [{"type": "function", "function": {"name": "f"}}],
-        "tool_choice": {"type": "function", "function": {"name": "f"}},
-    }
-    written = json.loads(
-        codecs.encode_request(
-            CLIENTS["openai"].decode_request(json.dumps(body).encode()), Target(dialect="openai")
-        ).body
-        or b""
-    )
-    options = {"include_usage": True, "include_obfuscation": False}
-    assert written == body | {
-        "stream_options": options,
-        "messages": [USER, {"role": "developer", "content": "s"}],
-    }
 
 
 def test_a_search_without_a_place_says_nothing_of_one() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from protocol import codecs
 from protocol.dialects import CLIENTS
-from protocol.errors import InvalidRequest
 from protocol.request import (
     ChatRequest,
     ConversationState,
@@ -293,23 +292,6 @@ def test_what_would_be_left_out_unseen_is_not() -> None:
     assert write(request, families)["truncation"] == "auto" and "stream_options" not in write(
         request
     )
-
-
-def test_results_of_the_providers_tools_are_always_asked_for() -> None:
-    tools = [
-        {"type": "web_search"},
-        {"type": "file_search", "vector_store_ids": ["v"]},
-        {"type": "code_interpreter", "container": {"type": "auto"}},
-    ]
-    include = write(read(tools=tools))["include"]
-    assert include == [
-        ENCRYPTED,
-        "web_search_call.action.sources",
-        "file_search_call.results",
-        "code_interpreter_call.outputs",
-    ]
-    with pytest.raises(InvalidRequest, match="not allowed with this key"):
-        write(read(tools=tools), frozenset())
 
 
 @pytest.mark.parametrize(

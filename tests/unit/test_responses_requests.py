@@ -237,57 +237,6 @@ def test_what_is_a_providers_own_stays_as_it_came(item: dict[str, Any]) -> None:
     assert parts(item) == [OtherPart(str(item["type"]), item, "responses")]
 
 
-def test_instructions_and_leading_messages_are_the_system_prompt_and_later_ones_turns() -> None:
-    request = read(
-        instructions="be good",
-        input=[
-            {"role": "developer", "content": "and quick"},
-            {"role": "user", "content": "q"},
-            {"role": "system", "content": "later"},
-        ],
-    )
-    assert request.system == ("be good", "and quick")
-    assert (
-        dialects.CLIENTS["responses"].changes().system_texts(request.system_messages)
-        == request.system
-    )
-    assert [
-        (t.role, [p.text for p in t.parts if isinstance(p, TextPart)]) for t in request.turns
-    ] == [
-        ("user", ["q"]),
-        ("system", ["later"]),
-    ]
-
-
-def test_items_of_one_answer_are_one_turn_and_their_outputs_another() -> None:
-    call: dict[str, Any] = {"type": "function_call", "name": "look", "arguments": "{}"}
-    output = {"type": "function_call_output", "output": "r"}
-    request = read(
-        input=[
-            {"role": "user", "content": "q"},
-            CARRIED[0],
-            {"role": "assistant", "content": "a"},
-            {"role": "assistant", "content": "b"},
-            {**call, "call_id": "1"},
-            {**call, "call_id": "2"},
-            {**output, "call_id": "1"},
-            {**output, "call_id": "2"},
-            {"role": "user", "content": "q"},
-        ]
-    )
-    assert [(t.role, [type(p).__name__ for p in t.parts]) for t in request.turns] == [
-        ("user", ["TextPart"]),
-        ("assistant", ["OtherPart", "TextPart", "TextPart", "ToolUsePart", "ToolUsePart"]),
-        ("user", ["ToolResultPart", "ToolResultPart"]),
-        ("user", ["TextPart"]),
-    ]
-    # where the second message begins is kept
-    assert [p.extra for p in request.turns[1].parts if isinstance(p, TextPart)] == [
-        {},
-        {"item": {}},
-    ]
-
-
 def test_tools_are_named_as_policies_know_them() -> None:
     brought = {
         "type": "additional_tools",
@@ -449,22 +398,6 @@ def test_what_is_not_known_is_refused_by_name(
     assert (refused.value.param, refused.value.error_code) == (param, code)
 
 
-def test_what_says_nothing_is_no_error_and_state_is_no_field_of_the_request() -> None:
-    request = read(
-        background=False,
-        conversation=None,
-        client_metadata={"a": "b"},
-        previous_response_id="resp_1",
-        store=False,
-        input=[],
-    )
-    assert request.state is not None and (request.state.previous, request.state.store) == (
-        "resp_1",
-        False,
-    )
-    assert request.extra == {} and "client_metadata" not in request.echo
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -608,25 +541,6 @@ def test_what_another_dialect_has_no_word_for_is_noted(
     fields: dict[str, Any], dialect: str, name: str
 ) -> None:
     assert name in sent(read(**fields), dialect)[1].dropped
-
-
-KEPT: list[tuple[dict[str, Any], str, str, Any]] = [
-    ({"include": ["message.output_text.logprobs"]}, "openai", "logprobs", True),
-    ({"top_logprobs": 2}, "openai", "top_logprobs", 2),
-    ({"reasoning": {"effort": "low"}}, "openai", "reasoning_effort", "low"),
-    ({"user": "u", "safety_identifier": "s"}, "openai", "safety_identifier", "s"),
-    ({"service_tier": "auto"}, "openai", "service_tier", "auto"),
-    ({"max_output_tokens": 77}, "anthropic", "max_tokens", 77),
-]
-
-
-@pytest.mark.parametrize(
-    ("fields", "dialect", "name", "value"), KEPT, ids=[f"{n}-{d}" for _, d, n, _ in KEPT]
-)
-def test_what_another_dialect_has_a_word_for_is_kept(
-    fields: dict[str, Any], dialect: str, name: str, value: Any
-) -> None:
-    assert sent(read(**fields), dialect)[0][name] == value
 
 
 def test_a_search_and_an_mcp_server_become_those_of_the_messages_dialect() -> None:

@@ -122,23 +122,6 @@ def test_a_blocked_call_stays_out_and_the_notice_stays() -> None:
     assert items[3]["content"] == "Look. [blocked]" and '"g"' not in json.dumps(items)
 
 
-@pytest.mark.parametrize(("upstream", "model"), [("other", "m"), ("up", "another")])
-def test_another_provider_or_model_gets_nothing_of_it(upstream: str, model: str) -> None:
-    turn = stored(ANSWER, {"call_1": 6}, upstream="up", model="m")
-    items = written(
-        asked(TextPart("Look."), ToolUsePart("call_1", "f", "{}"), model=model), turn, upstream
-    )
-    assert "gAAA" not in json.dumps(items)
-
-
-def test_reasoning_that_is_not_sealed_is_left_out() -> None:
-    turn = stored([reasoning("", "One."), function_call("call_1", "f", "{}")], {"call_1": 1})
-    assert [i["type"] for i in written(asked(ToolUsePart("call_1", "f", "{}")), turn)] == [
-        "function_call",
-        "function_call_output",
-    ]
-
-
 def test_what_a_program_called_says_so_again() -> None:
     caller = {"type": "program", "caller_id": "p"}
     program = {"type": "program", "call_id": "p", "code": "x", "fingerprint": "gAAA"}

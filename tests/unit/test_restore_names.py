@@ -35,13 +35,6 @@ def restored(restore: Restore, events: list[Event]) -> list[Event]:
     return [e for event in events for e in restorer.feed([event])]
 
 
-def test_a_tool_has_the_name_that_the_client_gave_it() -> None:
-    out = restored(
-        Restore(names={"a_b": "a.b"}), [START, *call(0, "a_b", "{}"), *call(1, "c", "{}")]
-    )
-    assert [e.name for e in out if isinstance(e, BlockStart)] == ["a.b", "c"]
-
-
 def test_the_forced_tool_is_the_answer() -> None:
     events = [
         START,
@@ -72,9 +65,4 @@ def test_a_users_tool_beside_the_forced_one_is_a_call() -> None:
         *call(1, "look", "{}"),
         MessageStop(StopReason.TOOL_USE),
     ]
-    assert restored(Restore(json_tool="json"), events) == events
-
-
-def test_text_without_any_call_is_the_answer() -> None:
-    events = [START, *text(0, "No."), MessageStop(StopReason.END_TURN)]
     assert restored(Restore(json_tool="json"), events) == events

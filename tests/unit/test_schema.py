@@ -28,37 +28,6 @@ def output(schema: Any) -> Any:
     return clean(obj(p=schema), "anthropic_output")["properties"]["p"]
 
 
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        ({}, {"type": "object", "properties": {}}),
-        ({"properties": {"a": STRING}}, obj(a=STRING)),
-        ({"type": ["object", "null"], "properties": {"a": STRING}}, obj(a=STRING)),
-        (
-            obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"},
-            obj(a=STRING) | {"$schema": "x", "$id": "y", "title": "T"},
-        ),
-        (
-            obj(a={"oneOf": [STRING, {"type": "null"}]}),
-            obj(a={"oneOf": [STRING, {"type": "null"}]}),
-        ),
-        (
-            obj(a={"type": "number", "minimum": 1, "not": {}}),
-            obj(a={"type": "number", "minimum": 1, "not": {}}),
-        ),
-        (
-            {"$ref": "#/$defs/A", "$defs": {"A": obj()}},
-            {"type": "object", "$ref": "#/$defs/A", "$defs": {"A": obj()}},
-        ),
-    ],
-)
-@pytest.mark.parametrize("target", ["anthropic_tool", "openai_tool"])
-def test_a_tools_schema_stays_but_for_its_top(
-    schema: dict[str, Any], expected: dict[str, Any], target: SchemaTarget
-) -> None:
-    assert clean(schema, target) == expected
-
-
 def test_alternatives_at_the_top_become_one_object_that_takes_them_all() -> None:
     """LiteLLM drops such a oneOf: the model is told of no argument at all."""
     one = obj(kind={"const": "a"}, x=STRING) | {"required": ["kind", "x"], "title": "First"}
@@ -98,12 +67,6 @@ def test_all_of_at_the_top_is_one_object() -> None:
     assert merged == closed(
         a={"allOf": [STRING, {"minLength": 1}]}, b={"allOf": [{"maxLength": 3}, STRING]}
     ) | {"required": ["a", "b"]}
-
-
-def test_forms_that_only_require_are_described() -> None:
-    schema = obj(a=STRING, b=STRING) | {"anyOf": [{"required": ["a"]}, {"required": ["b"]}, {}]}
-    text = "The arguments have at least one of these forms: (1) a; (2) b; (3) no properties."
-    assert clean(schema, "anthropic_tool") == obj(a=STRING, b=STRING) | {"description": text}
 
 
 @pytest.mark.parametrize(
@@ -174,48 +137,6 @@ def test_what_the_subset_has_is_kept(schema: dict[str, Any], expected: dict[str,
     assert output(schema) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "keyword", "value", "text"),
-    [
-        ("number", "minimum", 1, "minimum: 1"),
-        ("number", "maximum", 9, "maximum: 9"),
-        ("number", "exclusiveMinimum", 1, "exclusiveMinimum: 1"),
-        ("number", "exclusiveMaximum", 1, "exclusiveMaximum: 1"),
-        ("number", "multipleOf", 0.5, "multipleOf: 0.5"),
-        ("string", "minLength", 1, "minLength: 1"),
-        ("string", "maxLength", 5, "maxLength: 5"),
-        ("string", "format", "color", "format: color"),
-        ("string", "pattern", "(?=a)b", "pattern: (?=a)b"),
-        ("string", "not", {"const": "x"}, 'not: {"const": "x"}'),
-        ("string", "if", {"const": "x"}, 'if: {"const": "x"}'),
-        ("string", "then", {}, "then: {}"),
-        ("string", "else", {}, "else: {}"),
-        ("array", "maxItems", 4, "maxItems: 4"),
-        ("array", "uniqueItems", True, "uniqueItems: true"),
-        ("array", "contains", STRING, 'contains: {"type": "string"}'),
-        ("array", "prefixItems", [STRING], 'prefixItems: [{"type": "string"}]'),
-        ("array", "unevaluatedItems", False, "unevaluatedItems: false"),
-        ("object", "propertyNames", STRING, 'propertyNames: {"type": "string"}'),
-        ("object", "dependentRequired", {"a": ["b"]}, 'dependentRequired: {"a": ["b"]}'),
-        ("object", "dependentSchemas", {}, "dependentSchemas: {}"),
-        ("object", "unevaluatedProperties", False, "unevaluatedProperties: false"),
-        ("object", "minProperties", 1, "minProperties: 1"),
-        ("object", "maxProperties", 2, "maxProperties: 2"),
-    ],
-)
-def test_what_the_subset_lacks_is_said_in_words(
-    kind: str, keyword: str, value: Any, text: str
-) -> None:
-    base: dict[str, Any] = {
-        "array": {"type": "array", "items": STRING},
-        "object": closed(a=STRING),
-    }.get(kind, {"type": kind})
-    assert output(base | {keyword: value}) == base | {"description": text}
-    assert output(base | {keyword: value, "description": "Some."}) == base | {
-        "description": f"Some.\n\n{text}"
-    }
-
-
 def test_a_list_of_several_keeps_that_it_is_not_empty() -> None:
     assert output({"type": "array", "items": STRING, "minItems": 3}) == {
         "type": "array",
@@ -231,26 +152,6 @@ def test_a_list_of_several_keeps_that_it_is_not_empty() -> None:
 )
 def test_formats_that_compile_are_kept(name: str) -> None:
     assert output(STRING | {"format": name}) == STRING | {"format": name}
-
-
-@pytest.mark.parametrize(
-    ("pattern", "kept"),
-    [
-        (r"^[a-z]{2,3}-\d+\.(?:x|y)*$", True),
-        (r"(a|b)+", True),
-        (r"(?!a)b", False),
-        (r"(?<=a)b", False),
-        (r"(?P<n>a)", False),
-        (r"\bword", False),
-        (r"(a)\1", False),
-        (r"\p{L}", False),
-        (r"a+?", False),
-        (r"a++", False),
-        ("a\\", False),
-    ],
-)
-def test_only_simple_patterns_are_kept(pattern: str, kept: bool) -> None:
-    assert ("pattern" in output(STRING | {"pattern": pattern})) == kept
 
 
 def test_definitions_have_one_place_and_only_the_used_ones_stay() -> None:

@@ -14,7 +14,6 @@ from gateway import scripts
 from gateway.demo import ScriptedAnswer as Answer
 from gateway.script_model import ScriptModel, pieces
 from protocol import bounds
-from protocol.config import Config
 from protocol.request import DialectName
 from sluice import check
 from sluice.config_file import parse
@@ -366,15 +365,6 @@ async def test_files_are_kept_until_they_change(
 async def test_tokens_are_counted(tmp_path: Path) -> None:
     answer = await ScriptModel(str(tmp_path)).answer("anthropic", "count_tokens", b"x" * 40)
     assert json.loads(body(answer)) == {"input_tokens": 10}
-
-
-def test_routes_lead_to_it_without_an_upstream_of_that_name() -> None:
-    config = Config.model_validate({"models": [{"match": "script-*", "upstream": "script"}]})
-    assert (
-        config.route("script-a") == "script"
-        and config.route("gpt-x") is None
-        and not config.demo_models
-    )
 
 
 @pytest.mark.parametrize(

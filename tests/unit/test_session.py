@@ -18,10 +18,10 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.effects import CallInfo, Output, Respond, SendUpstream, SessionEffects
+from policy.session.effects import CallInfo, Output, Respond, SessionEffects
 from policy.session.session import Session
 from protocol.config import Config
-from protocol.errors import NotFound, PolicyFailed
+from protocol.errors import PolicyFailed
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -31,7 +31,7 @@ from protocol.events import (
     StopReason,
     UpstreamFailed,
 )
-from protocol.records import BlockRecord, CallRecord, EventRecord, JudgementRecord, ToolCallRecord
+from protocol.records import BlockRecord, EventRecord, JudgementRecord, ToolCallRecord
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make, run, texts
 
 
@@ -75,36 +75,10 @@ def end(outputs: Sequence[Output]) -> MessageStop:
     return outputs[-1]
 
 
-def test_text_passes_as_it_comes() -> None:
-    outputs = run(
-        make(),
-        [
-            chunk({"role": "assistant", "content": ""}),
-            chunk({"content": "Hel"}),
-            chunk({"content": "lo"}),
-            chunk(finish="stop"),
-            DONE,
-        ],
-    )
-    assert isinstance(outputs[0], SendUpstream) and outputs[0].body is None
-    assert isinstance(outputs[1], MessageStart)
-    assert texts(outputs) == "Hello"
-    assert end(outputs).stop_reason is StopReason.END_TURN
-
-
 def test_unknown_model_is_refused_before_anything_is_sent() -> None:
     outputs = make(request=REQUEST | {"model": "nope"}).drain().outputs
     assert len(outputs) == 1 and isinstance(outputs[0], Respond)
     assert outputs[0].status == 404 and b"model_not_found" in outputs[0].body
-
-
-def test_a_refused_call_is_on_record_too() -> None:
-    call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "nope", "", False, 1_000)
-    session = Session(call, [], Config())
-    session.refuse(NotFound("there is no policy 'nope'", code="policy_not_found"))
-    taken = session.drain()
-    assert [type(r) for r in taken.records] == [CallRecord]
-    assert isinstance(taken.outputs[0], Respond) and taken.end == "policy_not_found"
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "count_tokens"])
@@ -159,22 +133,6 @@ def test_a_blocked_call_leaves_a_turn_that_says_so() -> None:
     ]
     assert "the policy 'p' forbids it (deny: denied)" in texts(outputs)
     assert end(outputs).stop_reason is StopReason.END_TURN
-
-
-def test_the_survivor_of_two_calls_keeps_the_stop_reason() -> None:
-    outputs = run(
-        make([Deny()]),
-        [
-            call_chunk(0, "bash", '{"command":"rm"}'),
-            call_chunk(1, "bash", '{"command":"ls"}'),
-            chunk(finish="tool_calls"),
-            DONE,
-        ],
-    )
-    assert [
-        o.id for o in outputs if isinstance(o, BlockStart) and o.kind is BlockKind.TOOL_USE
-    ] == ["call_1"]
-    assert end(outputs).stop_reason is StopReason.TOOL_USE
 
 
 @pytest.mark.case("J5")
@@ -308,13 +266,6 @@ def test_what_follows_a_held_block_waits_behind_it() -> None:
     assert texts(session.drain().outputs) == ""
     session.judgement(0, 0, Judgement(probability=0.0), 7)
     assert texts(session.drain().outputs) == "after"
-
-
-def test_text_policies_see_text_and_change_it() -> None:
-    assert (
-        texts(run(make([Shout()]), [chunk({"content": "hey"}), chunk(finish="stop"), DONE]))
-        == "HEY"
-    )
 
 
 @pytest.mark.case("W8")

@@ -65,41 +65,6 @@ def test_every_line_end_cuts(end: bytes) -> None:
 
 
 @pytest.mark.case("U4")
-def test_other_line_separators_do_not_cut() -> None:
-    data = "data: a\u2028b\u0085c\x0bd\n\n".encode()
-    assert split([data]) == [data]
-    assert parse_event(data) == ("", data[6:-2])
-
-
-def test_cr_at_the_end_of_a_piece_waits_for_its_lf() -> None:
-    assert split([b"data: 1\r", b"\ndata: 2\r\n\r", b"\ndata: 3\n\n"])[0].startswith(
-        b"data: 1\r\ndata: 2"
-    )
-    assert read(split([b"data: 1\r", b"\ndata: 2\r\n\r", b"\ndata: 3\n\n"])) == [
-        ("", b"1\n2"),
-        ("", b"3"),
-    ]
-
-
-def test_blank_lines_between_events_are_kept() -> None:
-    assert split([b"\n\ndata: 1\n\n\ndata: 2\n\n"]) == [
-        b"\n",
-        b"\n",
-        b"data: 1\n\n",
-        b"\n",
-        b"data: 2\n\n",
-    ]
-
-
-def test_rest_comes_with_finish() -> None:
-    splitter = EventSplitter(100)
-    assert splitter.feed(b"data: 1\n\ndata: [DO") == [b"data: 1\n\n"]
-    assert splitter.finish() == [b"data: [DO"]
-    assert splitter.finish() == []
-    assert splitter.feed(b"") == []
-
-
-@pytest.mark.case("U4")
 @pytest.mark.parametrize(
     "data",
     [
@@ -129,27 +94,3 @@ def test_large_streams_take_linear_time(end: bytes) -> None:
     assert [splitter.feed(line) for _ in range(20_000)] == [[]] * 20_000
     assert len(splitter.feed(end)) == 1
     assert len(EventSplitter(1 << 22).feed((b"data: 1" + end + end) * 100_000)) == 100_000
-
-
-@pytest.mark.case("U4")
-@pytest.mark.parametrize(
-    ("chunk", "event"),
-    [
-        (b"data: x\n\n", ("", b"x")),
-        (b"data:x\n\n", ("", b"x")),
-        (b"data:  x\n\n", ("", b" x")),
-        (b"event: error\ndata: {}\n\n", ("error", b"{}")),
-        (b"data: {}\nevent: late\n\n", ("late", b"{}")),
-        (b"event: a\r\ndata: b\r\n\r\n", ("a", b"b")),
-        (b"\xef\xbb\xbfdata: b\n\n", ("", b"b")),
-        (b": comment\n\n", ("", b"")),
-        (b"id: 7\nretry: 3\ndata\n\n", ("", b"")),
-        (b"data: a\ndata: b\n\n", ("", b"a\nb")),
-        (b"event: a\ndata: b\ndata: c\n\n", ("a", b"b\nc")),
-        (b"data: [DONE]", ("", b"[DONE]")),
-        (b"event: \xff\ndata: b\n\n", ("\ufffd", b"b")),
-        (b"", ("", b"")),
-    ],
-)
-def test_parse_event(chunk: bytes, event: tuple[str, bytes]) -> None:
-    assert parse_event(chunk) == event

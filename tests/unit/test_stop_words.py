@@ -99,18 +99,7 @@ def word_of(client: str, data: bytes) -> str:
             )
 
 
-CALLED = {"openai": "tool_calls", "anthropic": "tool_use", "responses": "function_call"}
 OVER = {"openai": "stop", "anthropic": "end_turn", "responses": "completed"}
-WORDS = [
-    ("openai", "tool_calls"),
-    ("anthropic", "end_turn"),
-    ("anthropic", "stop_sequence"),
-    ("anthropic", "tool_use"),
-    ("converse", "end_turn"),
-    ("converse", "stop_sequence"),
-    ("converse", "tool_use"),
-    ("gemini", "STOP"),
-]
 
 
 def ended(client: str, upstream: str, word: str, *, has_call: bool, deny: str = "") -> str:
@@ -133,32 +122,7 @@ def ended(client: str, upstream: str, word: str, *, has_call: bool, deny: str = 
     return word_of(client, call.data)
 
 
-@pytest.mark.parametrize(("upstream", "word"), WORDS)
-@pytest.mark.parametrize("client", CLIENTS)
-def test_an_answer_with_a_call_for_its_client_says_so(
-    client: str, upstream: str, word: str
-) -> None:
-    assert ended(client, upstream, word, has_call=True) == CALLED[client]
-
-
-@pytest.mark.parametrize(("upstream", "word"), WORDS)
-@pytest.mark.parametrize("client", CLIENTS)
-def test_an_answer_without_a_call_for_its_client_says_that_the_turn_is_over(
-    client: str, upstream: str, word: str
-) -> None:
-    over = "stop_sequence" if (client, word) == ("anthropic", "stop_sequence") else OVER[client]
-    assert ended(client, upstream, word, has_call=False) == over
-
-
 @pytest.mark.parametrize("word", ["end_turn", "tool_use"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_blocked_call_is_none_for_the_client(client: str, word: str) -> None:
     assert ended(client, "anthropic", word, has_call=True, deny='"a"') == OVER[client]
-
-
-def test_a_call_that_came_before_the_answer_was_cut_does_not_hide_the_cut() -> None:
-    assert ended("anthropic", "converse", "max_tokens", has_call=True) == "max_tokens"
-
-
-def test_a_client_of_the_same_chat_dialect_hears_its_vendors_own_word() -> None:
-    assert ended("openai", "openai", "stop", has_call=True) == "stop"

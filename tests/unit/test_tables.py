@@ -57,16 +57,6 @@ def terminal(
     return shown
 
 
-def test_eighty_columns_say_when_which_whose_what_why_and_how_it_begins(
-    terminal: Callable[..., list[str]],
-) -> None:
-    heading, day, line = terminal([TOOL_CALL], of_tool_calls, 80)
-    assert heading.split() == ["time", "call", "key", "tool", "verdict", "rule", "arguments"]
-    assert day.startswith("2026-11-22 (")
-    assert line.split()[1:6] == ["01a202c9-76c8", "agent-ci", "bash", "block", "judge"]
-    assert "find / -name core -del" in line and line.endswith("…") and cell_len(line) == 80
-
-
 @pytest.mark.parametrize("room", [80, 160])
 def test_one_long_name_pushes_out_no_other_column(
     terminal: Callable[..., list[str]], room: int
@@ -157,31 +147,6 @@ def test_an_empty_result_says_so(
     assert (told.out, told.err) == ("a\tb\n", "nothing matches\n")
 
 
-def test_json_breaks_between_values_and_words_stay_whole() -> None:
-    text = (
-        '{"model":"demo","messages":[{"role":"user","content":"delete everything with rm -rf'
-        ' /var/lib"}],"stream":true}'
-    )
-    lines = tables.wrap(text, 30)
-    assert max(map(len, lines)) <= 30
-    assert all(
-        word in " ".join(lines) for word in ('"messages":', '"content":', "everything", "/var/lib")
-    )
-    assert tables.wrap("x" * 50, 20) == ["x" * 20, "x" * 20, "x" * 10] and tables.wrap("", 20) == [
-        ""
-    ]
-    assert tables.wrap("  indented words", 40) == ["  indented words"]
-
-
-def test_what_is_to_be_copied_is_not_broken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "40")
-    tables.note(f"there is more: --cursor {'x' * 60}")
-    assert "x" * 60 in capsys.readouterr().err.splitlines()
-
-
 def test_ids_are_as_short_as_tells_them_apart() -> None:
     ids = [
         "01a202c9-76c8-7000-8000-000000000001",
@@ -245,15 +210,6 @@ def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(InvalidRequest, match="yesterday") as caught:
         read_time(text, "until")
     assert caught.value.param == "until"
-
-
-def test_a_rule_is_shown_by_its_name_and_where_it_has_none_by_the_reason(
-    terminal: Callable[..., list[str]],
-) -> None:
-    named = TOOL_CALL | {"rule": "no-deletes"}
-    _, _, first, second = terminal([named, TOOL_CALL], of_tool_calls, 100)
-    assert first.split()[5] == "no-deletes" and second.split()[5] == "judge"
-    assert {"rule", "reason"} <= set(of_tool_calls([named]).values)
 
 
 def test_a_wider_terminal_adds_session_policy_and_model(terminal: Callable[..., list[str]]) -> None:

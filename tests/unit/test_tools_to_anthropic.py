@@ -7,7 +7,7 @@ import pytest
 
 from protocol.errors import InvalidRequest
 from protocol.openai_chat.tools_read import CUSTOM_SCHEMA
-from protocol.request import ResponseFormat, ToolUsePart
+from protocol.request import ToolUsePart
 from tests.support.clients.to_anthropic import (
     ADAPTIVE,
     BUDGET,
@@ -165,16 +165,6 @@ def test_strict_is_kept() -> None:
         assert done.dropped == ("tools[].strict",)
 
 
-def test_references_in_a_tools_schema_stay_references() -> None:
-    """LiteLLM writes each of them out."""
-    schema = {
-        "type": "object",
-        "properties": {"a": {"$ref": "#/$defs/A"}},
-        "$defs": {"A": {"type": "string"}},
-    }
-    assert tools({"name": "f", "parameters": schema})[0]["input_schema"] == schema
-
-
 def test_a_choice_at_the_top_of_a_tools_schema_is_not_lost() -> None:
     """LiteLLM drops a oneOf there: the model is told of no argument at all."""
     schema = {
@@ -201,32 +191,6 @@ def test_a_choice_at_the_top_of_a_tools_schema_is_not_lost() -> None:
         )
         == "tools"
     )
-
-
-def test_names_are_made_fit_and_turned_back() -> None:
-    names = ["my tool", "my_tool", "my.tool", "x" * 200, "ünï"]
-    done = translate(
-        tools=[{"type": "function", "function": {"name": name}} for name in names],
-        tool_choice={"type": "function", "function": {"name": "my tool"}},
-        messages=[
-            USER,
-            {"role": "assistant", "tool_calls": [call("a", "my.tool"), call("b", "old tool")]},
-        ],
-    )
-    body = json.loads(done.body or b"")
-    upstream = [tool["name"] for tool in body["tools"]]
-    assert upstream == ["my_tool_2", "my_tool", "my_tool_3", "x" * 128, "_n_"]
-    assert body["tool_choice"]["name"] == "my_tool_2"
-    assert [block["name"] for block in body["messages"][1]["content"]] == ["my_tool_3", "old_tool"]
-    back = dict(done.restore.names)
-    assert back == {
-        "my_tool_2": "my tool",
-        "my_tool_3": "my.tool",
-        "x" * 128: "x" * 200,
-        "_n_": "ünï",
-        "old_tool": "old tool",
-    }
-    assert [back.get(name, name) for name in upstream] == names
 
 
 def test_many_names_that_become_one_take_linear_time() -> None:
@@ -289,52 +253,6 @@ BOTH = [TOOL, OTHER]
 
 
 @pytest.mark.parametrize(
-    ("choice", "parallel", "expected", "offered"),
-    [
-        (None, None, None, "fg"),
-        (None, False, {"type": "auto", "disable_parallel_tool_use": True}, "fg"),
-        ("auto", True, {"type": "auto"}, "fg"),
-        ("none", False, {"type": "none"}, "fg"),
-        ("required", False, {"type": "any", "disable_parallel_tool_use": True}, "fg"),
-        (
-            {"type": "function", "function": {"name": "g"}},
-            False,
-            {"type": "tool", "name": "g", "disable_parallel_tool_use": True},
-            "fg",
-        ),
-        (
-            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [OTHER]}},
-            None,
-            {"type": "auto"},
-            "g",
-        ),
-        (
-            {
-                "type": "allowed_tools",
-                "allowed_tools": {"mode": "required", "tools": [{"type": "function", "name": "f"}]},
-            },
-            None,
-            {"type": "any"},
-            "f",
-        ),
-        (
-            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
-            None,
-            {"type": "none"},
-            "fg",
-        ),
-    ],
-)
-def test_tool_choice(choice: Any, parallel: bool | None, expected: Any, offered: str) -> None:
-    """LiteLLM answers 400 to allowed_tools."""
-    body = cross(tools=BOTH, tool_choice=choice, parallel_tool_calls=parallel)
-    assert (body.get("tool_choice"), "".join(t["name"] for t in body["tools"])) == (
-        expected,
-        offered,
-    )
-
-
-@pytest.mark.parametrize(
     ("choice", "offered"),
     [
         ({"type": "function", "function": {"name": "nobody"}}, BOTH),
@@ -384,50 +302,6 @@ def test_a_call_is_forced_where_the_model_takes_it_and_else_that_is_said(
     assert json.loads(one.body or b"")["tool_choice"] == expected | {
         "disable_parallel_tool_use": True
     }
-
-
-def test_calls_in_the_history_bring_their_definitions() -> None:
-    messages = [
-        USER,
-        {"role": "assistant", "tool_calls": [call("a", "my f")]},
-        {"role": "tool", "tool_call_id": "a", "content": ""},
-    ]
-    done = translate(messages=messages)
-    body = json.loads(done.body or b"")
-    assert (body["tools"], body["tool_choice"]) == (
-        [{"name": "my_f", "input_schema": {"type": "object"}}],
-        {"type": "none"},
-    )
-
-
-def test_a_schema_for_the_answer_is_native_where_the_model_has_it() -> None:
-    strictly = SCHEMA | {"title": "T", "properties": {"city": {"type": "string", "maxLength": 3}}}
-    expected = CLOSED | {
-        "properties": {"city": {"type": "string", "description": "maxLength: 3"}},
-        "description": "The weather.",
-    }
-    body = cross(
-        model=ADAPTIVE,
-        response_format=json_schema(strictly, description="The weather.", strict=True),
-        tools=[TOOL],
-        reasoning_effort="low",
-    )
-    assert body["output_config"] == {
-        "effort": "low",
-        "format": {"type": "json_schema", "schema": expected},
-    }
-    assert (body["tools"], "tool_choice" in body) == ([WRITTEN], False)
-    described = json_schema(SCHEMA | {"description": "Of its own."}, description="The weather.")
-    assert (
-        cross(model=ADAPTIVE, response_format=described)["output_config"]["format"]["schema"][
-            "description"
-        ]
-        == "Of its own."
-    )
-    request = read({"response_format": json_schema(strictly, strict=True)})
-    assert request.response_format == ResponseFormat(
-        "json_schema", "weather", strictly, strict=True
-    )
 
 
 OPEN = {"type": "object", "additionalProperties": {"type": "string"}}

@@ -29,25 +29,6 @@ from tests.support.clients.to_openai import (
 )
 
 
-def test_parallel_calls_are_switched_off() -> None:
-    """LiteLLM ignores it."""
-    body = write(tools=[TOOL], tool_choice={"type": "auto", "disable_parallel_tool_use": True})
-    assert (body["tool_choice"], body["parallel_tool_calls"]) == ("auto", False)
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        ({"type": "auto"}, "auto"),
-        ({"type": "any"}, "required"),
-        ({"type": "none"}, "none"),
-        ({"type": "tool", "name": "f"}, {"type": "function", "function": {"name": "f"}}),
-    ],
-)
-def test_tool_choice(choice: dict[str, Any], expected: Any) -> None:
-    assert write(tools=[TOOL], tool_choice=choice)["tool_choice"] == expected
-
-
 def test_tools_are_functions_and_what_they_lose_is_noted() -> None:
     tool: dict[str, Any] = TOOL | {
         "type": "custom",

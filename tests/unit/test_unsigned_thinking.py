@@ -8,21 +8,8 @@ import pytest
 
 from protocol import codecs
 from protocol.anthropic.wire import UNSIGNED
-from protocol.dialects import CLIENTS, DIALECTS
-from protocol.events import (
-    BlockKind,
-    BlockStart,
-    BlockStop,
-    Event,
-    MessageStart,
-    MessageStop,
-    SignatureDelta,
-    StopReason,
-    TextDelta,
-)
-from protocol.request import ChatRequest
+from protocol.dialects import CLIENTS
 from protocol.target import Target, Translated
-from tests.support.clients.sdk import anthropic_answer
 
 Json = dict[str, Any]
 CLAUDE = "claude-sonnet-4-5"
@@ -40,23 +27,6 @@ def thought(signature: str | None) -> Json:
         "thinking": "Hm.",
         **({} if signature is None else {"signature": signature}),
     }
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("upstream", [name for name in DIALECTS if name != "anthropic"])
-def test_a_client_gets_no_empty_signature(upstream: str, stream: bool) -> None:
-    said: list[Event] = [
-        MessageStart("m", "m", extra={"dialect": upstream}),
-        BlockStart(0, BlockKind.THINKING),
-        TextDelta(0, "Hm."),
-        SignatureDelta(0, "c2Vh"),
-        BlockStop(0),
-        MessageStop(StopReason.END_TURN),
-    ]
-    request = ChatRequest(dialect="anthropic", model="m", stream=stream)
-    data = CLIENTS["anthropic"].encoder(request, call_id="c", created=1).encode(said)
-    [block] = [b for b in anthropic_answer(data, stream=stream).content if b.type == "thinking"]
-    assert (block.thinking, block.signature) == ("Hm.", UNSIGNED)
 
 
 def sent(
@@ -97,13 +67,3 @@ def test_a_tool_loop_that_began_without_signed_thinking_goes_on_without_thinking
         thinking=thinking,
     )
     assert body["thinking"] == thinking and made.dropped == ("messages[].thinking",)
-
-
-def test_what_is_signed_goes_out_as_it_came_and_so_does_what_another_vendor_leaves_unsigned() -> (
-    None
-):
-    assert sent(SIGNED, USE)[1].body is None
-    assert sent(thought(""), USE, model="deepseek-reasoner")[1].body is None
-    assert sent(thought(UNSIGNED), USE, model="deepseek-reasoner")[0]["messages"][1]["content"] == [
-        USE
-    ]
