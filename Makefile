@@ -46,7 +46,7 @@ test-all:  ## every case, every slow test and every fault, for hours; the browse
 browser-test:  ## the pages in Chromium, which it installs where it can; ARGS="-k name", SLUICE_SCREENSHOTS=DIR for pictures
 	@scripts/setup dev
 	@scripts/browser
-	@$(PYTHON) -m pytest tests/browser -n 0 $(ARGS)
+	@$(PYTHON) -m pytest tests/browser -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 agents-test:  ## coding agents through the product, in all dialects; SLUICE_AGENTS_DIR keeps what npm and pip install; ARGS="-k codex"
 	@scripts/setup dev
