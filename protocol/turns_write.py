@@ -1,26 +1,30 @@
 """Turns of a request that crosses: common to the writers of all dialects (docs/change/protocol.md
 1.10)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal, NoReturn, assert_never
+from typing import Any, ClassVar, Literal, NoReturn, assert_never
 
 import msgspec
 
 from protocol.fields import invalid
 from protocol.json_strict import AmbiguousJson, loads_arguments, normal_arguments
+from protocol.names import Ids, Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
     NeutralPart,
+    NeutralRequest,
     NeutralTurn,
     ProviderCallPart,
     ProviderResultPart,
     RefusalPart,
+    ResultPart,
     SummaryPart,
     ThinkingPart,
     kind_of,
 )
-from protocol.request import OtherPart, TextPart, ToolResultPart
+from protocol.request import DialectName, OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.server_tools import history as provider_history
 from protocol.target import RequestNotes
 
@@ -166,3 +170,119 @@ def read_input(identity: str, arguments: str) -> msgspec.Raw:
             f"the arguments of the tool call {identity[:60]!r} cannot be read: {error}", "messages"
         )
     return msgspec.Raw(text.encode())
+
+
+Block = dict[str, Any]
+
+
+class BlockWriter(ABC):
+    """Writes the turns of one request for a dialect whose messages hold blocks, of the user and of
+    the assistant in turn."""
+
+    dialect: ClassVar[DialectName]
+
+    def __init__(
+        self, draft: RequestNotes, neutral: NeutralRequest, names: Names, ids: Ids
+    ) -> None:
+        self._draft = draft
+        self._neutral = neutral
+        self._names = names
+        self._ids = ids
+        self._results = provider_history.results_of(neutral.turns)
+
+    def turns(self) -> list[Block]:
+        """Return the messages, [] where none has content. Raises InvalidRequest naming what cannot
+        be expressed for the provider."""
+        messages: list[Block] = []
+        for position, turn in enumerate(self._neutral.turns):
+            role = "assistant" if turn.role == "assistant" else "user"
+            blocks = self._blocks(turn)
+            if turn.role == "system":
+                if self._keeps_system(position, messages):
+                    role = "system"
+                else:
+                    blocks = [
+                        b | {"text": SYSTEM_MARK + b["text"]} if "text" in b else b for b in blocks
+                    ]
+            if blocks and messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += blocks
+            elif blocks:
+                messages.append({"role": role, "content": blocks})
+        for message in messages:
+            if message["role"] == "user":
+                # the API wants results before anything else of their turn
+                message["content"].sort(key=lambda block: not self._is_result(block))
+        return messages
+
+    @abstractmethod
+    def _blocks(self, turn: AnyTurn) -> list[Block]:
+        """The blocks of a turn with its marks for the prompt cache."""
+
+    def _keeps_system(self, position: int, messages: Sequence[Block]) -> bool:
+        """May the system message at this position stay one, behind these messages?"""
+        return False
+
+    @abstractmethod
+    def _is_result(self, block: Block) -> bool:
+        """Is this the result of a tool?"""
+
+    def _part(self, part: NeutralPart) -> list[Block]:
+        match part:
+            case TextPart() | RefusalPart():
+                return [self._text(part)] if part.text.strip() else []
+            case ToolUsePart():
+                return [self._call(part, read_input(part.id, part.arguments))]
+            case ToolResultPart():
+                if part.form == "legacy" and not part.tool_call_id:
+                    invalid("a function message answers no earlier function_call", "messages")
+                return [self._result(part)]
+            case OtherPart(dialect=self.dialect):
+                # from the record of an earlier answer: sealed or signed, so as it was
+                return [part.body]
+            case MediaPart():
+                return [self._media(part)]
+            case ThinkingPart():
+                return []  # sealed for another provider, or not at all
+            case ProviderCallPart():
+                self._draft.drop(f"messages[].{part.kind}")
+                # a result is one call's: repeated for every call of its id, it would cost its size
+                # each time
+                result = self._results.pop(part.id, None)
+                return [self._text(TextPart(provider_history.describe_call(part, result)))]
+            case ProviderResultPart():
+                return self._provider_result(part)
+            case SummaryPart():
+                return self._summary(part)
+            case OtherPart():
+                refuse_part(part)
+            case _:
+                assert_never(part)
+
+    @abstractmethod
+    def _text(self, part: TextPart | RefusalPart) -> Block: ...
+
+    @abstractmethod
+    def _call(self, part: ToolUsePart, arguments: msgspec.Raw) -> Block: ...
+
+    @abstractmethod
+    def _result(self, part: ToolResultPart) -> Block: ...
+
+    @abstractmethod
+    def _media(self, part: MediaPart) -> Block: ...
+
+    def _provider_result(self, part: ProviderResultPart) -> list[Block]:
+        return []  # written with its call
+
+    def _summary(self, part: SummaryPart) -> list[Block]:
+        refuse_part(part)
+
+    def _inner(self, part: ResultPart | MediaPart) -> list[Block]:
+        """The blocks of what a result or a document holds."""
+        return [block for inner in part.parts for block in self._part(inner)]
+
+
+def refuse_part(part: NeutralPart) -> NoReturn:
+    """Refuse a part that the dialect does not take anywhere."""
+    invalid(
+        f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's provider", "messages"
+    )

@@ -2,50 +2,42 @@
 (docs/change/protocol.md 1.1)."""
 
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any
+
+import msgspec
 
 from protocol.anthropic.media import media_block
 from protocol.anthropic.models import ModelRow
-from protocol.fields import invalid
 from protocol.names import PLAIN, Ids, Names
 from protocol.neutral import (
     AnyTurn,
     MediaPart,
-    NeutralPart,
     NeutralRequest,
     Option,
-    ProviderCallPart,
-    ProviderResultPart,
     RefusalPart,
     ResultPart,
-    SummaryPart,
-    ThinkingPart,
     find_option,
-    kind_of,
 )
-from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
-from protocol.server_tools import history as provider_history
+from protocol.request import TextPart, ToolResultPart, ToolUsePart
 from protocol.target import RequestNotes
-from protocol.turns_write import SYSTEM_MARK, read_input
+from protocol.turns_write import BlockWriter
 
 MAX_BREAKPOINTS = 4
 """Places that one request may mark for the prompt cache."""
 
 
-class MessageWriter:
+class MessageWriter(BlockWriter):
     """Writes the system texts and the turns of one request."""
+
+    dialect = "anthropic"
 
     def __init__(
         self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
     ) -> None:
-        self._draft = draft
-        self._neutral = neutral
-        self._row = row
-        self._names = names
-        self._ids = Ids(PLAIN)
+        super().__init__(draft, neutral, names, Ids(PLAIN))
+        self._mid_system = _before_assistant(neutral.turns) if row.mid_system else []
         self._marked: list[tuple[str, dict[str, Any]]] = []
         self._own_marks = 0
-        self._results = provider_history.results_of(neutral.turns)
 
     def system(self) -> list[dict[str, Any]]:
         """Return a text block for each leading system message; more where parts of it are marked
@@ -58,31 +50,9 @@ class MessageWriter:
         return blocks
 
     def turns(self) -> list[dict[str, Any]]:
-        """Return the messages, [] where none has content. Raises InvalidRequest naming what cannot
-        be expressed for the provider."""
-        messages: list[dict[str, Any]] = []
-        followed = _before_assistant(self._neutral.turns)
-        for position, turn in enumerate(self._neutral.turns):
-            role = "assistant" if turn.role == "assistant" else "user"
-            blocks = self._blocks(turn)
-            if turn.role == "system":
-                if (
-                    self._row.mid_system
-                    and messages
-                    and messages[-1]["role"] != "assistant"
-                    and followed[position]
-                ):
-                    role = "system"
-                else:
-                    blocks = [b | {"text": SYSTEM_MARK + b["text"]} for b in blocks]
-            if blocks and messages and messages[-1]["role"] == role:
-                messages[-1]["content"] += blocks
-            elif blocks:
-                messages.append({"role": role, "content": blocks})
-        for message in messages:
-            if message["role"] == "user":
-                # the API wants results before anything else of their turn
-                message["content"].sort(key=lambda b: b["type"] != "tool_result")
+        """Return the messages as of all dialects with blocks; without white space at the end of a
+        prefill, which the API refuses."""
+        messages = super().turns()
         if messages:
             _trim_prefill(messages[-1])
         return messages
@@ -101,72 +71,47 @@ class MessageWriter:
         blocks = [block for part in turn.parts for block in self._part(part)]
         return self._mark_last(blocks, turn.extra)
 
-    def _part(self, part: NeutralPart) -> list[dict[str, Any]]:
-        match part:
-            case TextPart():
-                self._note_unknown(part.extra)
-                return (
-                    [self._mark({"type": "text", "text": part.text}, part.extra)]
-                    if part.text.strip()
-                    else []
-                )
-            case ToolUsePart():
-                name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
-                call = {
-                    "type": "tool_use",
-                    "id": identity,
-                    "name": name,
-                    "input": read_input(part.id, part.arguments),
-                }
-                return [self._mark(call, part.extra)]
-            case ToolResultPart():
-                return [self._result(part)]
-            case OtherPart(dialect="anthropic"):
-                # from the record of an earlier answer: signed, so as it was
-                return [part.body]
-            case MediaPart():
-                self._note_unknown(part.extra)
-                return [self._mark(media_block(self._draft, part), part.extra)]
-            case RefusalPart():
-                return [{"type": "text", "text": part.text}] if part.text.strip() else []
-            case ThinkingPart():
-                return []  # sealed for another provider, or not at all
-            case ProviderCallPart():
-                self._draft.drop(f"messages[].{part.kind}")
-                # a result is one call's: repeated for every call of its id, it would cost its size
-                # each time
-                return [
-                    {
-                        "type": "text",
-                        "text": provider_history.describe_call(
-                            part, self._results.pop(part.id, None)
-                        ),
-                    }
-                ]
-            case ProviderResultPart():
-                return []
-            case SummaryPart() | OtherPart():
-                invalid(
-                    f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's"
-                    " provider",
-                    "messages",
-                )
-            case _:
-                assert_never(part)
+    def _keeps_system(self, position: int, messages: Sequence[dict[str, Any]]) -> bool:
+        return (
+            bool(self._mid_system)
+            and bool(messages)
+            and messages[-1]["role"] != "assistant"
+            and self._mid_system[position]
+        )
+
+    def _is_result(self, block: dict[str, Any]) -> bool:
+        is_result: bool = block["type"] == "tool_result"
+        return is_result
+
+    def _text(self, part: TextPart | RefusalPart) -> dict[str, Any]:
+        block = {"type": "text", "text": part.text}
+        if isinstance(part, RefusalPart):
+            return block
+        self._note_unknown(part.extra)
+        return self._mark(block, part.extra)
+
+    def _call(self, part: ToolUsePart, arguments: msgspec.Raw) -> dict[str, Any]:
+        call = {
+            "type": "tool_use",
+            "id": self._ids.upstream(part.id),
+            "name": self._names.upstream(part.name),
+            "input": arguments,
+        }
+        return self._mark(call, part.extra)
 
     def _result(self, part: ToolResultPart) -> dict[str, Any]:
-        if part.form == "legacy" and not part.tool_call_id:
-            invalid("a function message answers no earlier function_call", "messages")
         block: dict[str, Any] = {
             "type": "tool_result",
             "tool_use_id": self._ids.upstream(part.tool_call_id),
-            "content": part.text,
+            "content": self._inner(part) if isinstance(part, ResultPart) else part.text,
         }
-        if isinstance(part, ResultPart):
-            block["content"] = [b for p in part.parts for b in self._part(p)]
         if part.is_error:
             block["is_error"] = True
         return self._mark(block, part.extra)
+
+    def _media(self, part: MediaPart) -> dict[str, Any]:
+        self._note_unknown(part.extra)
+        return self._mark(media_block(self._draft, part), part.extra)
 
     def _mark_last(
         self, blocks: list[dict[str, Any]], extra: dict[str, Any]
@@ -219,5 +164,4 @@ def _is_empty(turn: AnyTurn) -> bool:
 def _trim_prefill(message: dict[str, Any]) -> None:
     last = message["content"][-1]
     if message["role"] == "assistant" and last["type"] == "text":
-        # the API refuses trailing whitespace in a prefill
         last["text"] = last["text"].rstrip()

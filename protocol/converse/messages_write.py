@@ -2,7 +2,9 @@
 
 import base64
 import re
-from typing import Any, assert_never
+from typing import Any
+
+import msgspec
 
 from protocol import bounds
 from protocol.converse.models import ModelRow
@@ -16,19 +18,15 @@ from protocol.neutral import (
     NeutralPart,
     NeutralRequest,
     Option,
-    ProviderCallPart,
     ProviderResultPart,
     RefusalPart,
     ResultPart,
     SummaryPart,
-    ThinkingPart,
     find_option,
-    kind_of,
 )
-from protocol.request import OtherPart, TextPart, ToolResultPart, ToolUsePart
-from protocol.server_tools import history as provider_history
+from protocol.request import TextPart, ToolResultPart, ToolUsePart
 from protocol.target import RequestNotes
-from protocol.turns_write import SYSTEM_MARK, read_input
+from protocol.turns_write import Block, BlockWriter
 
 MAX_CACHE_POINTS = 4
 """Marks for the prompt cache that one request may have."""
@@ -46,24 +44,23 @@ _FORMATS = {
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
 }
-_Block = dict[str, Any]
 
 
-class MessageWriter:
+class MessageWriter(BlockWriter):
     """Writes the system texts and the turns of one request."""
+
+    dialect = "converse"
 
     def __init__(
         self, draft: RequestNotes, neutral: NeutralRequest, row: ModelRow, names: Names
     ) -> None:
-        self._draft, self._neutral, self._row, self._names = draft, neutral, row, names
-        self._ids, self._titles = Ids(_NO_ID, 64), Titles()
-        self._results = provider_history.results_of(neutral.turns)
-        self._points = 0
+        super().__init__(draft, neutral, names, Ids(_NO_ID, 64))
+        self._row, self._titles, self._points = row, Titles(), 0
 
-    def system(self) -> list[_Block]:
+    def system(self) -> list[Block]:
         """Return a block for each text of the leading system messages, and the marks behind
         them."""
-        blocks: list[_Block] = []
+        blocks: list[Block] = []
         for turn in self._neutral.system:
             blocks += self._blocks(turn)
         for block in blocks:
@@ -74,32 +71,14 @@ class MessageWriter:
                 )
         return blocks
 
-    def turns(self) -> list[_Block]:
-        """Return the messages, [] where none has content. Raises InvalidRequest naming what cannot
-        be expressed for the provider."""
-        messages: list[_Block] = []
-        for turn in self._neutral.turns:
-            role = "assistant" if turn.role == "assistant" else "user"
-            blocks = self._blocks(turn)
-            if turn.role == "system":
-                blocks = [{"text": SYSTEM_MARK + b["text"]} if "text" in b else b for b in blocks]
-            if blocks and messages and messages[-1]["role"] == role:
-                messages[-1]["content"] += blocks
-            elif blocks:
-                messages.append({"role": role, "content": blocks})
-        for message in messages:
-            if message["role"] == "user":
-                # the API wants results before anything else of their turn
-                results = [b for b in message["content"] if "toolResult" in b]
-                if results:
-                    message["content"] = results + [
-                        b for b in message["content"] if "toolResult" not in b
-                    ]
+    def turns(self) -> list[Block]:
+        """Return the messages as of all dialects with blocks; the first must be the user's."""
+        messages = super().turns()
         if messages and messages[0]["role"] != "user":
             invalid("the first message must be the user's for this model's provider", "messages")
         return messages
 
-    def point(self, mark: tuple[str, Option] | None) -> _Block | None:
+    def point(self, mark: tuple[str, Option] | None) -> Block | None:
         """Return a mark for the prompt cache, where the model takes one and there is room."""
         if mark is None:
             return None
@@ -113,91 +92,59 @@ class MessageWriter:
             self._draft.drop(f"{name}.ttl")
         return {_CACHE: {"type": "default", **ttl}}
 
-    def _blocks(self, turn: AnyTurn) -> list[_Block]:
+    def _blocks(self, turn: AnyTurn) -> list[Block]:
         blocks = [block for part in turn.parts for block in self._marked(part)]
         return self._with_mark(blocks, turn.extra)
 
-    def _marked(self, part: NeutralPart) -> list[_Block]:
+    def _marked(self, part: NeutralPart) -> list[Block]:
         """A part with the mark for the cache that it has."""
         return self._with_mark(self._part(part), getattr(part, "extra", {}))
 
-    def _with_mark(self, blocks: list[_Block], extra: dict[str, Any]) -> list[_Block]:
+    def _with_mark(self, blocks: list[Block], extra: dict[str, Any]) -> list[Block]:
         if not extra:
             return blocks
         for name, value in extra.items():
             if name not in ("cache_control", "citations") and not isinstance(value, Option):
                 self._draft.drop(f"messages[].{name[:60]}")
-        mark = find_option(extra, "cache")
-        if mark is None and isinstance(cache_control := extra.get("cache_control"), dict):
-            # the word of another vendor's, which clients use everywhere
-            mark = "cache_control", Option("cache", cache_control.get("ttl"))
-        point = self.point(mark) if blocks else None
+        point = self.point(cache_mark(extra)) if blocks else None
         return [*blocks, point] if point else blocks
 
-    def _part(self, part: NeutralPart) -> list[_Block]:
-        match part:
-            case TextPart() | RefusalPart():
-                return [{"text": part.text}] if part.text.strip() else []
-            case ToolUsePart():
-                name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
-                return [
-                    {
-                        "toolUse": {
-                            "toolUseId": identity,
-                            "name": name,
-                            "input": read_input(part.id, part.arguments),
-                        }
-                    }
-                ]
-            case ToolResultPart():
-                return [self._result(part)]
-            case OtherPart(dialect="converse"):
-                # from the record of an earlier answer: sealed, so as it was
-                return [part.body]
-            case MediaPart():
-                return [self._media(part)]
-            case ThinkingPart():
-                return []  # sealed for another provider, or not at all
-            case SummaryPart():
-                return [{"text": part.text}] if part.text.strip() else []
-            case ProviderCallPart():
-                self._draft.drop(f"messages[].{part.kind}")
-                return [
-                    {"text": provider_history.describe_call(part, self._results.pop(part.id, None))}
-                ]
-            case ProviderResultPart():
-                self._draft.drop(f"messages[].{part.kind}")
-                return []
-            case OtherPart():
-                invalid(
-                    f"a part of type {kind_of(part)[:60]!r} cannot be sent to this model's"
-                    " provider",
-                    "messages",
-                )
-            case _:
-                assert_never(part)
+    def _is_result(self, block: Block) -> bool:
+        return "toolResult" in block
 
-    def _result(self, part: ToolResultPart) -> _Block:
-        if part.form == "legacy" and not part.tool_call_id:
-            invalid("a function message answers no earlier function_call", "messages")
+    def _text(self, part: TextPart | RefusalPart) -> Block:
+        return {"text": part.text}
+
+    def _summary(self, part: SummaryPart) -> list[Block]:
+        return [{"text": part.text}] if part.text.strip() else []
+
+    def _call(self, part: ToolUsePart, arguments: msgspec.Raw) -> Block:
+        name, identity = self._names.upstream(part.name), self._ids.upstream(part.id)
+        return {"toolUse": {"toolUseId": identity, "name": name, "input": arguments}}
+
+    def _provider_result(self, part: ProviderResultPart) -> list[Block]:
+        self._draft.drop(f"messages[].{part.kind}")
+        return []
+
+    def _result(self, part: ToolResultPart) -> Block:
         content = [{"text": part.text}] if part.text.strip() else []
         if isinstance(part, ResultPart):
-            content = [block for held in part.parts for block in self._part(held)]
-        result: _Block = {"toolUseId": self._ids.upstream(part.tool_call_id), "content": content}
+            content = self._inner(part)
+        result: Block = {"toolUseId": self._ids.upstream(part.tool_call_id), "content": content}
         if part.is_error and self._row.family in ("claude", "nova"):
             result["status"] = "error"
         elif part.is_error:
             content.insert(0, {"text": "[error]"})
         return {"toolResult": result}
 
-    def _media(self, part: MediaPart) -> _Block:
+    def _media(self, part: MediaPart) -> Block:
         match part.media:
             case "image":
                 return {"image": _image(part)}
             case "document":
                 return {"document": self._document(part)}
             case "search_result" if self._row.family == "claude":
-                content = [b for p in part.parts for b in self._part(p)]
+                content = self._inner(part)
                 if any(b.keys() != {"text"} for b in content):
                     invalid(
                         "a search result in messages must hold text alone for this model's"
@@ -215,9 +162,9 @@ class MessageWriter:
                 }
         invalid(f"{part.media} cannot be sent to this model's provider", "messages")
 
-    def _document(self, part: MediaPart) -> _Block:
-        document: _Block = {"name": self._titles.upstream(part.title)}
-        blocks = [block for held in part.parts for block in self._part(held)]
+    def _document(self, part: MediaPart) -> Block:
+        document: Block = {"name": self._titles.upstream(part.title)}
+        blocks = self._inner(part)
         if part.text is not None:
             form = _FORMATS.get(part.media_type, "txt")
             data = base64.b64encode(part.text.encode("utf-8", "replace")).decode()
@@ -242,7 +189,16 @@ class MessageWriter:
         return document
 
 
-def _image(part: MediaPart) -> _Block:
+def cache_mark(extra: dict[str, Any]) -> tuple[str, Option] | None:
+    """Return the client's mark for the prompt cache, by its name."""
+    mark = find_option(extra, "cache")
+    if mark is None and isinstance(cache_control := extra.get("cache_control"), dict):
+        # the word of another vendor's, which clients use everywhere
+        return "cache_control", Option("cache", cache_control.get("ttl"))
+    return mark
+
+
+def _image(part: MediaPart) -> Block:
     if part.data is None:
         invalid(
             "an image in messages must come as its content: this model's provider fetches no URL"

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.converse.messages_write import cache_mark
 from protocol.converse.models import ModelRow
 from protocol.fields import invalid
 from protocol.json_strict import dumps
@@ -88,13 +89,7 @@ def _write_tool(
             isinstance(value, Option) and value.meaning == "cache"
         ):
             draft.drop(f"tools[].{name[:60]}")
-    cache_control = extra.get("cache_control")
-    mark = find_option(extra, "cache") or (
-        ("cache_control", Option("cache", cache_control.get("ttl")))
-        if isinstance(cache_control, dict)
-        else None
-    )
-    part.mark = mark or part.mark
+    part.mark = cache_mark(extra) or part.mark
     cleaned = closed_schema(typed.schema, tool.name)
     spec = _spec(names.upstream(tool.name), typed.description, cleaned)
     if extra.get("strict") is True:

@@ -3,7 +3,7 @@ whether the answer is streamed."""
 
 from typing import Any
 
-from protocol.converse.messages_write import MessageWriter
+from protocol.converse.messages_write import MessageWriter, cache_mark
 from protocol.converse.models import MODELS
 from protocol.converse.options_write import (
     check_extra,
@@ -16,7 +16,7 @@ from protocol.converse.tools_write import ToolPart, write_tools
 from protocol.fields import invalid
 from protocol.json_strict import dumps
 from protocol.names import NameForm, names_of
-from protocol.neutral import NeutralRequest, Option, find_option, plain
+from protocol.neutral import NeutralRequest, plain
 from protocol.request import ChatRequest
 from protocol.target import RequestNotes, Restore, Target, Translated
 
@@ -53,13 +53,7 @@ def encode(
     if inference:
         body["inferenceConfig"] = inference
     _add_tools(body, fields, part, writer)
-    cache_control = draft.request.extra.get("cache_control")
-    mark = find_option(draft.request.extra, "cache") or (
-        ("cache_control", Option("cache", cache_control.get("ttl")))
-        if isinstance(cache_control, dict)
-        else None
-    )
-    if (point := writer.point(mark)) is not None:
+    if (point := writer.point(cache_mark(draft.request.extra))) is not None:
         messages[-1]["content"].append(point)
     if fields:
         body["additionalModelRequestFields"] = fields
