@@ -10,6 +10,7 @@ from protocol.server_tools.families import DIRECT, need
 from protocol.server_tools.typed import as_function
 from protocol.target import RequestNotes
 
+_LOCATION = ("city", "country", "region", "timezone")
 JSON_TOOL = "json_response"
 """The tool whose arguments are the answer, where the provider takes no form of it."""
 ABOUT_JSON = "Gives the final answer to the user. Its arguments are the answer."
@@ -97,6 +98,38 @@ def open_schema(tool: Tool) -> dict[str, Any]:
             f" provider: {error}",
             "tools",
         )
+
+
+def openai_function(draft: RequestNotes, tool: Tool) -> tuple[dict[str, Any], bool]:
+    """Return a function's description and parameters for one of OpenAI's APIs, and whether the
+    model is held to them. Raises InvalidRequest."""
+    if tool.kind == "client":
+        typed = function_of(tool)
+        description, parameters = typed.description, typed.schema
+    else:
+        description, parameters = tool.description, open_schema(tool)
+        draft.note("tools[]", tool.extra, "strict", "allowed_callers")
+    check_callers(draft, tool.name, tool.extra)
+    strict = False
+    if tool.extra.get("strict") is True:
+        try:
+            parameters, strict = schema.clean(parameters, "openai_strict"), True
+        except schema.Unsupported:
+            draft.drop("tools[].strict")
+    described = {"description": description} if description else {}
+    return {**described, "parameters": parameters}, strict
+
+
+def search_options(tool: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    """Return the place of the user's and the size of the context for a web search of one of
+    OpenAI's APIs."""
+    location, uses = tool.get("user_location"), tool.get("max_uses")
+    place: dict[str, Any] | None = None
+    if isinstance(location, dict):
+        place = {k: location[k] for k in _LOCATION if location.get(k) is not None}
+    if not isinstance(uses, int):
+        return place, None
+    return place, "low" if uses <= 1 else "medium" if uses <= 5 else "high"
 
 
 def closed_schema(parameters: dict[str, Any], tool: str) -> dict[str, Any]:

@@ -12,9 +12,8 @@ from protocol.request import Tool
 from protocol.server_tools.data import tool_type
 from protocol.server_tools.families import allows
 from protocol.target import RequestNotes
-from protocol.tools_write import check_callers, function_of, open_schema, server_kind
+from protocol.tools_write import check_callers, openai_function, search_options, server_kind
 
-_LOCATION = ("city", "country", "region", "timezone")
 _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
 
@@ -122,27 +121,10 @@ def added_search(draft: RequestNotes, row: OpenAiModelRow) -> dict[str, Any] | N
 
 def _function(draft: RequestNotes, row: OpenAiModelRow, tool: Tool, names: Names) -> dict[str, Any]:
     upstream = names.upstream(tool.name)
-    extra = tool.extra
     if tool.kind == "custom" and row.vendor:
         return _custom(draft, tool, upstream)
-    if tool.kind == "client":
-        typed = function_of(tool)
-        description, parameters = typed.description, typed.schema
-    else:
-        description = tool.description
-        draft.note("tools[]", extra, "strict", "allowed_callers")
-        parameters = open_schema(tool)
-    check_callers(draft, tool.name, tool.extra)
-    function: dict[str, Any] = {
-        "name": upstream,
-        **({"description": description} if description else {}),
-        "parameters": parameters,
-    }
-    if extra.get("strict") is True:
-        try:
-            function |= {"parameters": schema.clean(parameters, "openai_strict"), "strict": True}
-        except schema.Unsupported:
-            draft.drop("tools[].strict")
+    fields, strict = openai_function(draft, tool)
+    function = {"name": upstream, **fields, **({"strict": True} if strict else {})}
     return {"type": "function", "function": function}
 
 
@@ -182,11 +164,10 @@ def _search(draft: RequestNotes, row: OpenAiModelRow, tool: Tool) -> dict[str, A
 
 
 def _options(tool: dict[str, Any]) -> dict[str, Any]:
-    location, uses = tool.get("user_location"), tool.get("max_uses")
+    place, size = search_options(tool)
     options: dict[str, Any] = {}
-    if isinstance(location, dict):
-        place = {k: location[k] for k in _LOCATION if location.get(k) is not None}
+    if place is not None:
         options["user_location"] = {"type": "approximate", "approximate": place}
-    if isinstance(uses, int):
-        options["search_context_size"] = "low" if uses <= 1 else "medium" if uses <= 5 else "high"
+    if size is not None:
+        options["search_context_size"] = size
     return options

@@ -11,9 +11,8 @@ from protocol.neutral import find_option
 from protocol.request import OtherPart, Tool
 from protocol.server_tools.families import need
 from protocol.target import RequestNotes
-from protocol.tools_write import check_callers, function_of, open_schema, server_kind
+from protocol.tools_write import check_callers, openai_function, search_options, server_kind
 
-_LOCATION = ("city", "country", "region", "timezone")
 _ANSWER = "answer"
 """The dialect wants a name for the answer's schema."""
 _LEFT_OUT = ("cache_control", "response_inclusion", "strict", "defer_loading")
@@ -123,31 +122,12 @@ def write_format(draft: RequestNotes) -> dict[str, Any]:
 
 
 def _function(draft: RequestNotes, tool: Tool, names: Names) -> dict[str, Any]:
-    upstream, extra = names.upstream(tool.name), tool.extra
+    upstream = names.upstream(tool.name)
     if tool.kind == "custom":
         return _custom(draft, tool, upstream)
-    if tool.kind == "client":
-        typed = function_of(tool)
-        description, parameters = typed.description, typed.schema
-    else:
-        description, parameters = tool.description, open_schema(tool)
-        draft.note("tools[]", extra, "strict", "allowed_callers")
-    check_callers(draft, tool.name, extra)
-    strict = False
-    if extra.get("strict") is True:
-        try:
-            parameters, strict = schema.clean(parameters, "openai_strict"), True
-        except schema.Unsupported:
-            draft.drop("tools[].strict")
-    described = {"description": description} if description else {}
+    fields, strict = openai_function(draft, tool)
     # always written: what is not strict elsewhere is strict here
-    return {
-        "type": "function",
-        "name": upstream,
-        **described,
-        "parameters": parameters,
-        "strict": strict,
-    }
+    return {"type": "function", "name": upstream, **fields, "strict": strict}
 
 
 def _custom(draft: RequestNotes, tool: Tool, upstream: str) -> dict[str, Any]:
@@ -210,14 +190,11 @@ def _search(tool: dict[str, Any]) -> dict[str, Any]:
             "the blocked_domains of a web search cannot be sent to this model's provider", "tools"
         )
     made: dict[str, Any] = {"type": "web_search"}
-    location, uses = tool.get("user_location"), tool.get("max_uses")
-    if isinstance(location, dict):
-        made["user_location"] = {
-            "type": "approximate",
-            **{k: location[k] for k in _LOCATION if location.get(k) is not None},
-        }
-    if isinstance(uses, int):
-        made["search_context_size"] = "low" if uses <= 1 else "medium" if uses <= 5 else "high"
+    place, size = search_options(tool)
+    if place is not None:
+        made["user_location"] = {"type": "approximate", **place}
+    if size is not None:
+        made["search_context_size"] = size
     if tool.get("allowed_domains"):
         made["filters"] = {"allowed_domains": tool["allowed_domains"]}
     return made
