@@ -19,6 +19,8 @@ COPY pages pages
 COPY policy policy
 COPY protocol protocol
 COPY providers providers
+COPY settings settings
+COPY demo demo
 COPY sluice sluice
 COPY streams streams
 COPY workers workers

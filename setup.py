@@ -2,7 +2,10 @@
 
 from setuptools import find_packages, setup
 
-TOP = ("db", "gateway", "pages", "policy", "protocol", "providers", "sluice", "streams", "workers")
+TOP = (
+    *("db", "demo", "gateway", "pages", "policy", "protocol", "providers", "settings", "sluice"),
+    *("streams", "workers"),
+)
 SCRIPTS = {"db.scripts": "alembic", "db.scripts.versions": "alembic/versions"}
 """The migrations travel in the wheel as db/scripts: a top-level `alembic` there would mix with the
 library of that name."""

@@ -31,7 +31,7 @@ from bench import slow_judge
 from bench.costly import rounds_for
 from bench.plot import Line, Panel, Points, figure
 from policy.base import Judgement, JudgeQuestion
-from policy.judging import SYSTEM
+from policy.judging.prompt import SYSTEM
 from policy.session.effects import JudgeRequest
 from sluice.bench import RunningSluice, cpu_s, started
 from sluice.load import Load, StreamFigures

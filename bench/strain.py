@@ -34,7 +34,7 @@ from bench.histories import history
 from bench.processes import children, total
 from bench.scripted import STAMP_CHARACTERS
 from sluice.bench import CONFIG, RunningSluice, started
-from sluice.embedded import free_port
+from sluice.up.embedded import free_port
 
 _STAMP = re.compile(rb"@(\d+);")
 MIB = 2**20

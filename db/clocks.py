@@ -11,8 +11,8 @@ from datetime import date
 import psycopg
 
 from protocol.errors import InvalidRequest
-from protocol.retention import AGREE_S
-from protocol.spans import span
+from settings.retention import AGREE_S
+from settings.spans import span
 
 TELL = "SELECT set_config('sluice.clocks', %s, false)"
 """Tells the session what this process' clock and Redis' say, in seconds since 1970, with a comma

@@ -7,7 +7,7 @@ from typing import LiteralString, NamedTuple
 import psycopg
 
 from db.connections import conninfo
-from protocol.config import NEAR_END_DAYS
+from settings.config import NEAR_END_DAYS
 
 MANY = 100
 _NEAR: LiteralString = f"""

@@ -19,10 +19,10 @@ import msgspec
 
 from db.text import words
 from protocol.bounds import MAX_FILTER_CHARS, MAX_PAGE
-from protocol.config_faults import did_you_mean
 from protocol.debug import BITS
 from protocol.errors import InvalidRequest
 from protocol.records import VerdictName
+from settings.config_faults import did_you_mean
 
 P = TypeVar("P", "Position", "LinePosition")
 ListName = Literal["calls", "tool-calls", "judge-blocks", "chunks", "reviews"]

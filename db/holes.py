@@ -16,8 +16,8 @@ import psycopg
 
 from db.canonical import FORMS
 from db.connections import conninfo
+from protocol.bytes.tokens import NOTE
 from protocol.records import STREAM_LOST, UNCLAIMED
-from protocol.tokens import NOTE
 
 KIND = "incomplete"
 """The kind of the events; `number` is a `Hole`, `detail` one sentence with figures."""

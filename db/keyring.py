@@ -17,8 +17,8 @@ from datetime import UTC
 from hashlib import sha256
 
 from protocol.bounds import MAX_KEY_BYTES, MAX_LOOKED_UP_KEYS, MAX_UNKNOWN_KEYS
-from protocol.config import Key
 from protocol.errors import InvalidRequest, Unauthenticated
+from settings.config import Key
 
 log = logging.getLogger(__name__)
 REFRESH_S = 4.0

@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from db.engine import open_engine
 from db.models import ApiKey
 from db.read.queries import reading
-from protocol.config import LISTS, RIGHT_NAME, SETTINGS, Key
 from protocol.errors import InvalidRequest, NotFound
 from protocol.server_tools.added import check_families
+from settings.config import LISTS, RIGHT_NAME, SETTINGS, Key
 
 PREFIX = "sk-sluice-"
 LONGEST = timedelta(days=100 * 365)
@@ -75,7 +75,7 @@ class KeyStore:
         **settings: object,
     ) -> str:
         """Store a new key and return its text. Raises InvalidRequest on a bad name or setting
-        (`protocol.config.SETTINGS`; what is not given has its default), or a name in use.
+        (`settings.config.SETTINGS`; what is not given has its default), or a name in use.
 
         It `expires` at a time, or so long after now by the clock of PostgreSQL: that of the machine
         which asks decides nothing. A name that a revoked key had is refused too, unless `reuse`

@@ -32,8 +32,8 @@ from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mappe
 from sqlalchemy.orm.decl_api import DeclarativeAttributeIntercept
 
 from db.columns import BY_NAME, VERSION
-from protocol.config import LISTS
 from protocol.records import PASSED
+from settings.config import LISTS
 
 PARTITIONED = {"postgresql_partition_by": "RANGE (call_id)"}
 REFUSED = text(f"verdict NOT IN {PASSED}")
@@ -554,8 +554,8 @@ class ApiKey(Base, metaclass=_Columns):
 
 
 class HistoryRow(Base):
-    """What the request of a call repeats of those before it (`protocol.histories`). Made of the
-    request body, and can be made again."""
+    """What the request of a call repeats of those before it (`protocol.conversations.histories`).
+    Made of the request body, and can be made again."""
 
     __tablename__ = "histories"
     __table_args__ = (PARTITIONED,)

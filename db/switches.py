@@ -1,6 +1,6 @@
 """Debug logs that admins switched on for a key, for an hour at most. Append-only: the newest switch
 of a key counts, and one without loggers switches off. Gateways read them with the keys
-(`db.watch`)."""
+(`db.state.watch`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from db.read.items import JsonObject, time
 from db.read.queries import reading
+from db.state.watch import ACTIVE_SWITCHES
 from db.text import from_column, to_column
-from db.watch import ACTIVE_SWITCHES
 from protocol.debug import BITS, LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import InvalidRequest
 

@@ -2,9 +2,8 @@
 tools.
 
 It prints each command instead of running it, so trying it is safe whatever the policy allows. The
-SDK reads the address and the key from OPENAI_BASE_URL and OPENAI_API_KEY. `docs/use/tutorial.md` runs
-it.
-"""
+SDK reads the address and the key from OPENAI_BASE_URL and OPENAI_API_KEY. `docs/use/tutorial.md`
+runs it."""
 
 import json
 import sys

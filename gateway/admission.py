@@ -14,8 +14,8 @@ import time
 from typing import Literal
 
 from protocol.bounds import BEGINNING_BYTES, BEGINNING_CALLS
-from protocol.config import Key, Limits
 from protocol.errors import Overloaded, RateLimited
+from settings.config import Key, Limits
 from streams.round_robin import RoundRobin
 
 OTHERS_S = 60.0

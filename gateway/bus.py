@@ -16,13 +16,12 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from gateway.calls import CHANNEL_MAX, OpenCall
+from gateway.call.calls import CHANNEL_MAX, OpenCall
 from gateway.commits import CommitGate
 from gateway.lost import UnrecordedCalls
 from gateway.replies import Replies
 from gateway.starts import LARGE, Starts
-from protocol.config import Limits
-from protocol.dialects import DEFAULT
+from protocol.dialects.table import DEFAULT
 from protocol.errors import (
     KEY_MEMORY_S,
     Overloaded,
@@ -32,6 +31,7 @@ from protocol.errors import (
     key_memory,
 )
 from protocol.records import STREAM_LOST
+from settings.config import Limits
 from streams import fitness, layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError

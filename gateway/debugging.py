@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from protocol.config import Key
 from protocol.debug import (
     BITS,
     HEADER,
@@ -18,6 +17,7 @@ from protocol.debug import (
     mask_of,
     read_header,
 )
+from settings.config import Key
 
 
 class Switch(NamedTuple):
@@ -46,8 +46,8 @@ class Switches:
         self.is_on = bool(self._mask or by_key)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the switches as the database has them (`db.watch`); what this version does not know
-        of them is left out."""
+        """Take the switches as the database has them (`db.state.watch`); what this version does not
+        know of them is left out."""
         now = time.time()
         self.set(
             Switch(

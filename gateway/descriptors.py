@@ -7,7 +7,7 @@ gateway refuses new calls while it can still answer.
 
 import resource
 
-from protocol.config import Config
+from settings.config import Config
 
 OWN = 48
 """Descriptors that are neither clients nor upstreams: 18 to 32 and one for each shard, and some to

@@ -14,7 +14,7 @@ from string import Template
 
 import msgspec
 
-from protocol.dialects import client_paths
+from protocol.dialects.table import client_paths
 
 SERVED = (
     *(

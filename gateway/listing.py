@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from protocol.bounds import MAX_MODEL_CHARS
-from protocol.config import Config
 from protocol.errors import NotFound
+from settings.config import Config
 
 MODELS = "/v1/models"
 

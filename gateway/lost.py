@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from protocol.errors import StreamConnectionLost
 from streams import ended_stream, layout

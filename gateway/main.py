@@ -12,21 +12,21 @@ import uvicorn
 
 from db.keyring import KeyRing
 from db.migrations.place import newest
-from db.watch import Watch
+from db.state.watch import Watch
 from gateway import descriptors, timers
-from gateway.audit_door import AuditDoor
 from gateway.bus import Bus
 from gateway.debugging import Switches
-from gateway.door import PagesRelay
 from gateway.http_limits import Crowd, bounded_connection
 from gateway.ready_and_metrics import Status
+from gateway.record.audit_door import AuditDoor
+from gateway.record.door import PagesRelay
 from gateway.routes import Gateway
 from gateway.server import Server
 from gateway.sets import PolicySets
 from gateway.upstream import Upstreams
-from protocol.config import Key
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from protocol.runtime import Runtime
+from settings.config import Key
+from settings.runtime import Runtime
 from streams import lifecycle
 from streams.connection import NOT_AN_ANSWER, RedisError
 from streams.identity import Identity

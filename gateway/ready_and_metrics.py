@@ -10,7 +10,7 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily
 
 from gateway.bus import Bus
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from streams import fitness, heartbeats, layout, metrics
 from streams.connection import NOT_AN_ANSWER, RedisError

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
 from gateway.http_limits import Write
 from gateway.upstream import Upstreams
-from protocol.dialect import ClientDialect
+from protocol.dialects.base import ClientDialect
 from protocol.errors import PipelineError, UnsupportedEncoding
 
 Scope = MutableMapping[str, Any]

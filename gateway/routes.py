@@ -17,25 +17,25 @@ import msgspec
 from db.keyring import KeyRing, refusal
 from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission, AdmittedCall
-from gateway.audit_door import AuditDoor, auditor_of, is_audit
 from gateway.betas import BETAS, client_betas
 from gateway.bus import Bus
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
+from gateway.call.traffic_lines import TrafficLines
 from gateway.debugging import Switches
-from gateway.door import LOGIN, PagesRelay, is_page
 from gateway.http_limits import LINK, Link
 from gateway.ready_and_metrics import Status
+from gateway.record.audit_door import AuditDoor, auditor_of, is_audit
+from gateway.record.door import LOGIN, PagesRelay, is_page
 from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Receive, Relay, Scope, Send, respond, respond_error
 from gateway.sets import PolicySets
-from gateway.traffic_lines import TrafficLines
 from gateway.upstream import Upstreams
-from protocol import sessions, unknown_paths
+from protocol import unknown_paths
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
-from protocol.config import Config, Key, Role
+from protocol.conversations import sessions
 from protocol.debug import ANY, HEADER
-from protocol.dialect import ClientDialect
-from protocol.dialects import client_paths, kept_of, of_client
+from protocol.dialects.base import ClientDialect
+from protocol.dialects.table import client_paths, kept_of, of_client
 from protocol.errors import (
     Forbidden,
     InvalidRequest,
@@ -51,7 +51,8 @@ from protocol.errors import (
 )
 from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Endpoint
-from protocol.shipped import VERSION
+from settings.config import Config, Key, Role
+from settings.shipped import VERSION
 from streams import layout
 from streams.identity import Identity
 from streams.layout import Start

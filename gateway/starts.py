@@ -6,7 +6,7 @@ together.
 
 import asyncio
 
-from protocol.config import Limits
+from settings.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Start

@@ -5,8 +5,8 @@ import time
 
 from gateway.bus import Bus
 from gateway.sets import PolicySets
-from protocol.config import Limits
 from protocol.errors import AuditUnavailable, Overloaded, StreamConnectionLost, StreamTimeout
+from settings.config import Limits
 
 
 async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:

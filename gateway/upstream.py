@@ -13,15 +13,15 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from demo.server import DemoServer
 from gateway.admission import Shares
 from gateway.bus import Bus
-from gateway.calls import OpenCall
-from gateway.demo_server import DemoServer
-from protocol import eventstream
+from gateway.call.calls import OpenCall
 from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS, SCRIPT_BODY_BYTES
-from protocol.config import DEMO, SCRIPTS, Config
-from protocol.dialect import Dialect
-from protocol.dialects import DIALECTS
+from protocol.bytes import eventstream
+from protocol.bytes.sse import EventSplitter
+from protocol.dialects.base import Dialect
+from protocol.dialects.table import DIALECTS
 from protocol.errors import (
     NotFound,
     PipelineError,
@@ -31,11 +31,11 @@ from protocol.errors import (
     TooLarge,
     UpstreamUnreachable,
 )
-from protocol.sse import EventSplitter
 from providers.doors.plain import Door, Splitter
 from providers.doors.table import open_door
 from providers.endpoints import provider_key
 from providers.http1 import Origin, Pool, UpstreamConnection
+from settings.config import DEMO, SCRIPTS, Config
 from streams.layout import Dispatch, EntryKind
 
 log = logging.getLogger(__name__)

@@ -2,9 +2,8 @@
 became. Pure.
 
 A client sends the whole conversation with each call. What it had before is left out by the marks of
-its turns (`protocol.prefix_tree`), and the model's turn that comes back is compared with what was
-released: it is shown once, as the turn of its call. Must not know: SQL, HTML.
-"""
+its turns (`protocol.conversations.prefix_tree`), and the model's turn that comes back is compared
+with what was released: it is shown once, as the turn of its call. Must not know: SQL, HTML."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +14,9 @@ from uuid import UUID
 from db.read.sessions import TURN_BYTES, RecordedCalls, SessionCall
 from pages.call.diff import Diff, diff
 from pages.call.sides import Listener, read_client
+from protocol.conversations.histories import spans, typed
+from protocol.conversations.prefix_tree import MAIN, Placed
 from protocol.events import BlockKind
-from protocol.histories import spans, typed
-from protocol.prefix_tree import MAIN, Placed
 from protocol.records import to_text
 
 PART_CHARS = 4_000

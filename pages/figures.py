@@ -21,7 +21,7 @@ from db.read.items import time as iso
 from db.read.queries import AuditReader, reading
 from pages.page import Services
 from protocol.errors import AuditUnavailable, RateLimited, StreamConnectionLost, StreamProtocolError
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams import audit_stream, fitness, heartbeats, layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from streams.gateways import live_gateways
@@ -324,7 +324,7 @@ def examine(settings: Runtime) -> list[JsonObject]:
     # some 0.1 s and 10 MB, for the first who looks
     import redis
 
-    from db import health as of_database
+    from db.state import health as of_database
     from streams import health as of_redis
 
     judged = any(

@@ -21,8 +21,8 @@ import uvicorn
 
 from pages.http.connection import BrowserConnection, FromGateway
 from pages.http.lazy import Lazy, Loaded
-from protocol.dialects import kept_of
-from protocol.runtime import Runtime
+from protocol.dialects.table import kept_of
+from settings.runtime import Runtime
 from streams import lifecycle
 
 log = logging.getLogger(__name__)

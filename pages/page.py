@@ -1,5 +1,5 @@
-"""Requests to views and their answers: values between `pages.http.application`, which knows HTTP, and the views,
-which do not.
+"""Requests to views and their answers: values between `pages.http.application`, which knows HTTP,
+and the views, which do not.
 
 A view reads through `Asked.services` and returns a `Page`, a `Download` or a `Redirect`. It names
 the content that it shows, because that is recorded before anybody sees it. Errors are those of
@@ -15,7 +15,7 @@ from db.labels import Labels
 from db.read.queries import AuditReader
 from db.switches import DebugSwitches
 from protocol.errors import InvalidRequest
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 
 Zone = Literal["utc", "local"]
 PageRole = Literal["auditor", "admin"]

@@ -18,7 +18,7 @@ from pages.escape import beginning, coloured, exact, moment, seen, spelled, text
 from pages.page import Page, PageRequest
 from pages.pretty import pretty
 from protocol.reasons import worded
-from protocol.shipped import VERSION
+from settings.shipped import VERSION
 
 CELL = 160
 """Characters that a cell of a list shows."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from db.read.sessions import RELEASED_BYTES, RecordedCalls, SessionCalls, SessionReader
 from pages.call.whole_text import ABOUT, mark, spell
 from pages.conversation import ConversationStep, ModelAct, ShownTurn, steps, wanted
-from protocol.prefix_tree import MAIN, Placed
+from protocol.conversations.prefix_tree import MAIN, Placed
 
 _AT_ONCE = 10
 _ROLES = {

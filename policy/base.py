@@ -161,7 +161,7 @@ class OtherBlock(msgspec.Struct, frozen=True):
 
 class JudgeQuestion(msgspec.Struct, frozen=True):
     """What a judge model is asked: `system` and `prompt` verbatim; the reply must be the JSON that
-    `policy.judging` describes.
+    `policy.judging.prompt` describes.
 
     `nonce` must come back in the reply. `deadline_s` counts from the ask; None is `limits.judge_s`.
     `threshold` is kept with the judgement; comparing is the policy's work. `call` carries what

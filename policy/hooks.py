@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from policy.base import HOOKS, Policy, is_built_in
-from protocol.config_faults import did_you_mean
 from protocol.errors import PolicyFailed
+from settings.config_faults import did_you_mean
 
 _FORMS = {hook.replace("_", ""): hook for hook in HOOKS}
 

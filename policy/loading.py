@@ -24,12 +24,12 @@ from policy import call_state, preset
 from policy.base import HOOKS, Context, Policy, is_built_in
 from policy.hooks import check_hooks, raised_at
 from protocol.bounds import MAX_NAME_CHARS
-from protocol.config import Config, PolicyStep
-from protocol.config_faults import did_you_mean
-from protocol.dialects import DEFAULT
+from protocol.dialects.table import DEFAULT
 from protocol.errors import PolicyFailed
-from protocol.policy_set import module_of, places_of, read_by_sessions
 from protocol.request import ChatRequest
+from settings.config import Config, PolicyStep
+from settings.config_faults import did_you_mean
+from settings.policy_set import module_of, places_of, read_by_sessions
 
 BUILT_IN = {
     "noop": "policy.builtin.noop:Noop",

@@ -8,7 +8,7 @@ import re2
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from protocol.bounds import MAX_PATTERN_CHARS
-from protocol.folding import fold
+from protocol.bytes.folding import fold
 
 _VENDOR = re.compile(r"(?:to=)?(?:(?:functions?|tools?|default_api|multi_tool_use|antml)[.:/])+")
 """What models and servers put before a tool's name: chat templates' namespaces, Gemini's

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from protocol.config import PolicyStep
-from protocol.config_faults import did_you_mean
 from protocol.errors import PolicyFailed
+from settings.config import PolicyStep
+from settings.config_faults import did_you_mean
 
 USE = "preset"
 """What a step says under `use` that is a preset."""

@@ -3,7 +3,7 @@ from here.
 
 docs/change/bounds.md lists them with what happens past each and with the test of it;
 tests/unit/test_bounds.py compares the two. Bounds that an operator can change are in
-`protocol.config.Limits`; those of the web pages stand in the modules of `pages/` that enforce them.
+`settings.config.Limits`; those of the web pages stand in the modules of `pages/` that enforce them.
 """
 
 # --- requests ---

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
-from protocol.fields import refuse_twins
 from protocol.request import (
     ChatRequest,
     OtherPart,
@@ -23,7 +22,8 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from protocol.unclear import Changes, Unclear, follow
+from protocol.requests.fields import refuse_twins
+from protocol.requests.unclear import Changes, Unclear, follow
 
 __all__ = ["Unclear", "reconciled"]
 _FORM = ("dialect", "stream", "include_usage", "is_as_written", "legacy_functions", "state")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from protocol import bounds
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.bytes.value_count import count_values
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import Event
 from protocol.request import ChatRequest, DialectName
 from protocol.server_tools.families import check_model
 from protocol.target import Target, Translated
-from protocol.value_count import count_values
 
 if TYPE_CHECKING:
-    from protocol.neutral import NeutralRequest
+    from protocol.requests.neutral import NeutralRequest
 
 
 def decode_whole(
@@ -91,6 +91,6 @@ def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
     in neutral parts."""
     if request.dialect == target.dialect:
         return request
-    from protocol.arranged import arranged
+    from protocol.requests.arranged import arranged
 
     return arranged(CLIENTS[request.dialect].neutral(request))

@@ -48,8 +48,8 @@ together."""
 
 
 class Debug(BaseModel):
-    """Which calls have debug logs (docs/run/debug-logs.md). Without loggers, only those that an admin
-    switches on."""
+    """Which calls have debug logs (docs/run/debug-logs.md). Without loggers, only those that an
+    admin switches on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     loggers: tuple[Logger, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.bytes.sse import escape_breaks
 from protocol.errors import PipelineError
 from protocol.errors_wire import (
     clean,
@@ -17,7 +18,6 @@ from protocol.errors_wire import (
     upstream_sentence,
 )
 from protocol.events import UpstreamFailed
-from protocol.sse import escape_breaks
 
 Meaning = tuple[int, str, str | None]
 """Status, type and code."""

@@ -34,8 +34,8 @@ class BlockKind(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a message ended, in the Messages dialect's words; encoders map it (docs/change/protocol.md
-    1.3)."""
+    """Why a message ended, in the Messages dialect's words; encoders map it
+    (docs/change/protocol.md 1.3)."""
 
     END_TURN = "end_turn"
     TOOL_USE = "tool_use"

@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 DialectName = str
-"""The name of a dialect of `protocol.dialects`, which is checked where it comes in."""
+"""The name of a dialect of `protocol.dialects.table`, which is checked where it comes in."""
 Endpoint = str
 """What a path of a dialect serves: an answer (`Dialect.answers`) or a count of tokens."""
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from protocol.dialects import CLIENTS
-from protocol.json_strict import AmbiguousJson, dumps, loads_arguments
+from protocol.bytes.json_strict import AmbiguousJson, dumps, loads_arguments
+from protocol.dialects.table import CLIENTS
 from protocol.request import (
     NOTHING,
     ChatRequest,

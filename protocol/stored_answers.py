@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from protocol.bytes.json_strict import dumps, loads_exact
 from protocol.errors import AuditUnavailable, InvalidRequest, PipelineError, key_memory
-from protocol.json_strict import dumps, loads_exact
 from protocol.request import ChatRequest, DialectName
 
 Missing = Literal["", "previous", "item", "answers", "bytes", "memory", "away"]

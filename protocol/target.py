@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 from protocol import bounds
-from protocol.neutral import Option
 from protocol.request import ChatRequest, DialectName, Tool
+from protocol.requests.neutral import Option
 
 Guided = Literal["", "ollama", "vllm", "openai"]
 """How a backend without native tools takes a JSON Schema for its answer: `format`, `guided_json`,

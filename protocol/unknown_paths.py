@@ -5,7 +5,7 @@ never for a call."""
 import re
 from collections.abc import Iterable, Sequence
 
-from protocol.dialects import CLIENTS, client_paths
+from protocol.dialects.table import CLIENTS, client_paths
 from protocol.errors import MethodNotAllowed, NotFound
 
 SERVED = (

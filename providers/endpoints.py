@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.request import Endpoint
-from protocol.upstreams import Upstream
 from providers.http1 import Origin
+from settings.upstreams import Upstream
 
 _BEARER = "authorization"
 

@@ -2,13 +2,12 @@
 the callback that read them.
 
 Why not aiohttp: its reader costs a task wake-up, a timer and a pause of the socket for each piece
-of an answer, in w2 a quarter of the gateway (docs/change/decisions.md has the figures). Parsing is done by
-llhttp (httptools), as strict as Node: two lengths, obsolete line folding, bare line feeds and the
-like end the answer with an error. No redirects, no cookies, no proxies, no decompression. A
+of an answer, in w2 a quarter of the gateway (docs/change/decisions.md has the figures). Parsing is
+done by llhttp (httptools), as strict as Node: two lengths, obsolete line folding, bare line feeds
+and the like end the answer with an error. No redirects, no cookies, no proxies, no decompression. A
 connection that may not be clean is not used again. A request is sent twice in one case only: the
 provider closed a kept connection at the moment in which it was used again. One coarse timer serves
-all connections.
-"""
+all connections."""
 
 import asyncio
 import contextlib
@@ -26,8 +25,8 @@ from urllib.parse import quote, unquote, urlsplit
 import httptools
 from aiohappyeyeballs import start_connection
 
-from protocol.addresses import bracketed
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
+from protocol.requests.addresses import bracketed
 
 MAX_HEAD_BYTES = 64 * 1024
 """Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the

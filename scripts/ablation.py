@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
-from policy import shell
-from protocol.config import Config
+from policy.effects import shell
 from scripts import efficacy
 from scripts.efficacy_page import CASES, CORPORA, OFFICE
+from settings.config import Config
 from sluice.eval import judges as judging
 from sluice.eval.dataset import Case, read
 from sluice.eval.play import play
@@ -112,7 +112,7 @@ MODULES = modules()
 REMEMBERED = [
     function
     for name, module in list(sys.modules.items())
-    if name in ("policy.touch", "policy.shell.reading")
+    if name in ("policy.effects.touch", "policy.effects.shell.reading")
     for function in vars(module).values()
     if hasattr(function, "cache_clear") and function.__module__ == name
 ]

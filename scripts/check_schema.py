@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from db.migrations import migrate
-from sluice import embedded
+from sluice.up import embedded
 
 
 def main() -> int:

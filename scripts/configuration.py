@@ -23,7 +23,10 @@ from policy.monitors import model as model_monitor
 from policy.monitors import secrets as secrets_monitor
 from policy.monitors import sql as sql_monitor
 from policy.patterns import NamePattern, Pattern, Re2
-from protocol.config import (
+from protocol.debug import Debug
+from protocol.dialects.table import DIALECTS
+from scripts.pages import DOCS, table, write_or_check
+from settings.config import (
     Beta,
     Config,
     Key,
@@ -36,12 +39,9 @@ from protocol.config import (
     Price,
     Unmodelled,
 )
-from protocol.debug import Debug
-from protocol.dialects import DIALECTS
-from protocol.pages import Pages
-from protocol.retention import Retention
-from protocol.upstreams import HeaderName, KnownDialect, Part, Upstream
-from scripts.pages import DOCS, table, write_or_check
+from settings.pages import Pages
+from settings.retention import Retention
+from settings.upstreams import HeaderName, KnownDialect, Part, Upstream
 
 PAGE = DOCS / "run" / "configuration.md"
 _HEAD = """# Configuration

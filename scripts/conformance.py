@@ -20,7 +20,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from db.migrations.migrate import upgrade
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.checks.conformance import Conformance, Result
 from tests.support.checks.dialect_facts import Facts, configuration_of_all, facts_are_enough

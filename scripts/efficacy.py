@@ -1,5 +1,5 @@
-"""Writes docs/run/efficacy.md from docs/data/efficacy.json; with `--measure` measures first, in some
-two minutes.
+"""Writes docs/run/efficacy.md from docs/data/efficacy.json; with `--measure` measures first, in
+some two minutes.
 
     python -m scripts.efficacy --measure --corpora DIR     # DIR holds nl2bash.jsonl, tldr.jsonl,
     dcg.jsonl, atomic.jsonl python -m scripts.efficacy                             # the page alone
@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from protocol.config import Config
 from protocol.records import PASSED
 from scripts.efficacy_page import CASES, CORPORA, OFFICE, SQL, page
+from settings.config import Config
 from sluice.eval import disguises
 from sluice.eval import run as running
 from sluice.eval.dataset import Case, CaseCall, Dataset, read

@@ -1,5 +1,5 @@
-"""docs/run/reliability.md from what the tests measured: `python -m scripts.reliability [FIGURES.jsonl
-...]`.
+"""docs/run/reliability.md from what the tests measured: `python -m scripts.reliability
+[FIGURES.jsonl ...]`.
 
 The tests append to the file that SLUICE_FIGURES names (tests/support/checks/figures.py). What they
 say of a case replaces what is in docs/data/figures.json, which is committed; without any, the page

@@ -1,5 +1,5 @@
-"""Write docs/run/screens.md: what each audit command shows at 80 columns, and lists also at 140, of a
-fixed set of calls to the demo model.
+"""Write docs/run/screens.md: what each audit command shows at 80 columns, and lists also at 140, of
+a fixed set of calls to the demo model.
 
 Starts a product of its own with servers of its own, in a folder that goes again. Run it when a
 table changes: python -m scripts.screens Ids, times and the like are replaced by fixed ones, so that

@@ -22,14 +22,14 @@ import typer
 from typer.core import TyperGroup
 
 from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
-from protocol.shipped import VERSION
+from settings.shipped import VERSION
 from sluice.errors import Busy, StartError, Unavailable
 from sluice.processes import heed_signals
 from sluice.sentences import wrapped
 
 if TYPE_CHECKING:
-    from protocol.config import Config
-    from protocol.runtime import Runtime
+    from settings.config import Config
+    from settings.runtime import Runtime
 
 DATABASE_VARIABLES = ("PGOPTIONS", "PGTZ", "PGDATESTYLE", "PGGEQO")
 """Of somebody's shell, they would set on each of our connections what Sluice does not expect there;
@@ -146,8 +146,8 @@ def up(
     SLUICE_DATABASE_URL is not set."""
     gc.disable()  # importing makes no garbage
     from gateway import descriptors
-    from sluice import up as launcher
     from sluice.settings import load_settings
+    from sluice.up import up as launcher
 
     gc.enable()
     # the servers that it starts have what it has
@@ -217,7 +217,8 @@ def pages(config: ConfigFile = None, ready_fd: ReadyFd = None) -> None:
 @app.command()
 def migrate() -> None:
     """Bring the database to the newest migration. Two at once are safe."""
-    from sluice import doctor, settings
+    from sluice import settings
+    from sluice.check import doctor
 
     url, loaded = settings.database_url(), settings.load_settings()
     passwords, retains = loaded.database_passwords, None
@@ -250,7 +251,7 @@ def examine(
 ) -> None:
     """Check Redis, Postgres, keys, workers, backlogs, leaks and rights; exit 1 when something is
     not fit."""
-    from sluice import doctor
+    from sluice.check import doctor
     from sluice.settings import load_config, load_settings, with_embedded
 
     loaded = load_settings(config=config)
@@ -267,7 +268,7 @@ def examine(
     if not (loaded.redis_url or loaded.database_url):
         checks = doctor.without_shared_rights(checks)
     if upstreams:
-        from sluice.upstreams import check_upstreams
+        from sluice.check.upstreams import check_upstreams
 
         checks += check_upstreams(runtime.config)
     counts = {
@@ -327,7 +328,7 @@ def check_configuration(
 ) -> None:
     """Check a configuration file whole, starting nothing; exit 1 when it has mistakes. Modules of
     policies of your own are run."""
-    from sluice import check_cli
+    from sluice.check import check_cli
 
     raise typer.Exit(
         check_cli.run(
@@ -351,7 +352,7 @@ def presets(
 ) -> None:
     """List the series of policies that ship as presets; with NAME, print one as configuration that
     can be copied."""
-    from sluice import presets_cli
+    from sluice.check import presets_cli
 
     presets_cli.run(name, assignments or (), as_json=as_json)
 
@@ -366,7 +367,7 @@ def run_agent(
 ) -> None:
     """Run a coding agent through Sluice: `sluice run -- claude`. What is set is set for that
     process alone."""
-    from sluice import connect
+    from sluice.agents import connect
 
     connect.run(command, model=model)
 
@@ -399,7 +400,7 @@ def connect_agent(
     model: Model = "",
 ) -> None:
     """Point a coding agent at Sluice for good, with a key of its own."""
-    from sluice import connect
+    from sluice.agents import connect
 
     asked = [
         name
@@ -449,8 +450,9 @@ def _serve(
     import uvloop
 
     from gateway import descriptors
-    from sluice import logs, memory
+    from sluice import logs
     from sluice.settings import load_config, load_settings
+    from sluice.up import memory
 
     memory.keep()
     descriptors.raise_limit()
@@ -459,7 +461,7 @@ def _serve(
         logs.set_up(role, settings.log)
         config = load_config(settings.config)
         if role == "pages":
-            from sluice.check import with_presets
+            from sluice.check.check import with_presets
 
             config = with_presets(config)
         runtime = settings.runtime(
@@ -489,7 +491,7 @@ def _check_upstreams(file: Path | None, config: "Config") -> None:
     """Raise SettingsError where no request can reach an upstream: its address has nothing behind
     it, or its key cannot be read."""
     if config.upstreams:
-        from sluice import check
+        from sluice.check import check
         from sluice.mistakes import Mistakes
 
         if mistakes := list(check.upstream_mistakes(config)):
@@ -497,7 +499,7 @@ def _check_upstreams(file: Path | None, config: "Config") -> None:
 
 
 def _check(role: str, runtime: "Runtime") -> None:
-    from sluice import check, doctor
+    from sluice.check import check, doctor
 
     for finding in check.start_warnings(runtime.config, role):
         typer.echo(f"{finding.level}: {finding.sentence}", err=True)
@@ -515,16 +517,16 @@ def _start_error(
 ) -> Exception:
     """Return the sentence for what stopped a process; what is no matter of settings or surroundings
     stays as it is."""
-    from protocol.addresses import bracketed
+    from protocol.requests.addresses import bracketed
 
     where = f"{bracketed(runtime.host)}:{runtime.port}"
     match error:
         case PolicyFailed():
-            from sluice.check import start_error
+            from sluice.check.check import start_error
 
             return start_error(error, file, runtime.search_path)
         case OtherDatabase() | OldPrimary():
-            from sluice.doctor import not_ours
+            from sluice.check.doctor import not_ours
 
             return not_ours(runtime.redis_url, runtime.database_url) or Unavailable(error.message)
         case PipelineError():
@@ -578,7 +580,7 @@ def _add_groups(arguments: list[str]) -> None:
 
         app.add_typer(evaluation, name="eval")
     if named == "tail" or (is_unknown and named not in ("audit", "keys", "eval")):
-        from sluice.debug_cli import tail
+        from sluice.audit.debug_cli import tail
 
         app.command()(tail)
     if named == "keys" or (is_unknown and named not in ("audit", "eval", "tail")):
@@ -586,8 +588,8 @@ def _add_groups(arguments: list[str]) -> None:
 
         app.add_typer(keys, name="keys")
     if named == "audit" or (is_unknown and named not in ("keys", "eval", "tail")):
-        from sluice.audit_cli import app as audit
-        from sluice.seal_cli import app as seals
+        from sluice.audit.audit_cli import app as audit
+        from sluice.audit.seal_cli import app as seals
 
         audit.add_typer(seals)
         app.add_typer(audit, name="audit")

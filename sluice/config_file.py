@@ -1,4 +1,4 @@
-"""Reads the configuration file: YAML to the values of `protocol.config`, or every mistake in it
+"""Reads the configuration file: YAML to the values of `settings.config`, or every mistake in it
 with its place and line."""
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from protocol.config import Config
-from protocol.config_faults import Place, faults_between
+from settings.config import Config
+from settings.config_faults import Place, faults_between
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes, findings, locate
 

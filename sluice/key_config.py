@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.config import Config, Key
-from protocol.config_faults import did_you_mean
 from protocol.errors import InvalidRequest
+from settings.config import Config, Key
+from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
 from sluice.settings import gateway_url, load_config, load_settings, running_up
 
@@ -110,6 +110,6 @@ def key_config(config_path: Path | None) -> KeyConfig:
 
 
 def _own_key_name() -> str:
-    from sluice.up import KEY_NAME
+    from sluice.up.up import KEY_NAME
 
     return KEY_NAME

@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from shlex import quote
 
-from protocol.config import Config
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
+from settings.config import Config
 
 
 def base_urls(url: str) -> dict[str, str]:

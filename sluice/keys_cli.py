@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from db.read.items import time
-from protocol.config import LISTS, SETTINGS, Key, Setting
 from protocol.errors import NotFound, PipelineError
-from sluice.audit_run import fail
+from settings.config import LISTS, SETTINGS, Key, Setting
+from sluice.audit.audit_run import fail
 from sluice.errors import StartError
 from sluice.key_config import KeyConfig, key_config
 from sluice.key_usage import base_urls, usage

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from protocol.config_faults import Faults, Place, did_you_mean
+from settings.config_faults import Faults, Place, did_you_mean
 from sluice.errors import SettingsError
 
 Level = Literal["error", "warning", "note"]

@@ -12,8 +12,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
-from protocol.config import Config
-from protocol.policy_set import module_of, places_of, set_id
+from settings.config import Config
+from settings.policy_set import module_of, places_of, set_id
 from sluice.errors import SettingsError
 
 PACKAGES = ("policy", "protocol")

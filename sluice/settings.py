@@ -16,9 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from protocol.addresses import bracketed
-from protocol.config import Config
-from protocol.runtime import Runtime
+from protocol.requests.addresses import bracketed
+from settings.config import Config
+from settings.runtime import Runtime
 from sluice.config_file import load_config as load_config
 from sluice.config_file import parse_config as parse_config
 from sluice.errors import SettingsError

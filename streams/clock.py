@@ -10,7 +10,7 @@ import logging
 import time
 
 from protocol.errors import AuditUnavailable
-from protocol.spans import span
+from settings.spans import span
 
 log = logging.getLogger(__name__)
 WARN_S = 2.0

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import redis
 
-from protocol.config import Config
-from protocol.retention import AGREE_S
-from protocol.spans import span
+from settings.config import Config
+from settings.retention import AGREE_S
+from settings.spans import span
 from streams import fitness, heartbeats, layout
 from streams.clock import WARN_S
 from streams.gateways import gateway_faults, live_gateways

@@ -43,8 +43,8 @@ class JudgeAnswer(NamedTuple):
 
 
 class JudgeTurn(NamedTuple):
-    """What came of a judge's turn: whether its answer was stored (it was the first), and the job that it has now,
-    if there is one.
+    """What came of a judge's turn: whether its answer was stored (it was the first), and the job
+    that it has now, if there is one.
 
     An id that is not ours comes without a text, to be turned away. `left_ms` is what is left of the
     life of the job, on Redis' clock: as long as an answer is of use.

@@ -52,7 +52,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from protocol.dialects import check_name
+from protocol.dialects.table import check_name
 from protocol.errors import StreamProtocolError
 from protocol.records import CallFacts
 from protocol.request import DialectName, Endpoint
@@ -397,7 +397,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     numbers: dict[str, int] = {}
     """The key's own numbers (`Key.for_workers`)."""
     source: str = ""
-    """The header that named the session (`protocol.sessions`); empty: none did."""
+    """The header that named the session (`protocol.conversations.sessions`); empty: none did."""
     agent: str = ""
     """Which agent of the session asks; empty: its first."""
     parent: str = ""

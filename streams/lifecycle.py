@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 
 
 def tell_ready(settings: Runtime) -> None:

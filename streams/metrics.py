@@ -35,8 +35,8 @@ class Gauge(Enum):
 
 
 class Count(Enum):
-    """What policy workers count in calls that ended (`workers/call_totals.py`), and how many debug lines
-    an audit writer knows to be lost."""
+    """What policy workers count in calls that ended (`workers/call_totals.py`), and how many debug
+    lines an audit writer knows to be lost."""
 
     TOOL_CALLS_BLOCKED = (
         "Tool calls with the verdict block, of calls that ended; the same at all gateways"

@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from protocol.errors import StreamConnectionLost
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from workers.lane import interrupt

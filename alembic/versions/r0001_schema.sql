@@ -358,7 +358,7 @@ CREATE TABLE dead_letters (
 -- What should be a call's id can be any text.
 CREATE INDEX dead_letters_call_id_idx ON dead_letters ("left"(call_id, 36));
 
--- What the request of a call repeats of those before it (protocol/histories.py). Made of the request body, and can be made again.
+-- What the request of a call repeats of those before it (protocol/conversations/histories.py). Made of the request body, and can be made again.
 CREATE TABLE histories (
     call_id uuid NOT NULL,
     session text NOT NULL,

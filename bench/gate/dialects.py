@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bench.gate.paths import Case
-from protocol import eventstream
+from protocol.bytes import eventstream
 
 _WORDS = ("The ", "quick ", "brown ", "fox ", "jumps ", "over ")
 _CHUNKS, _TURNS = 150, 40

@@ -28,18 +28,18 @@ from pathlib import Path
 
 import yaml
 
-from policy import touch
 from policy.base import Policy
+from policy.effects import touch
+from policy.effects.shell import reading
 from policy.loading import load
 from policy.session.effects import SESSION_VERSION, CallInfo
 from policy.session.session import Session
-from policy.shell import reading
-from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.request import DialectName
+from settings.config import Config
 from streams import layout
 from streams.layout import Entry, EntryKind, Start
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 ROOT = Path(__file__).parents[2]
 STREAMS = ROOT / "tests" / "fixtures" / "streams"

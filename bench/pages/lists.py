@@ -22,7 +22,7 @@ from bench.volume import Volume
 from db.migrations.migrate import upgrade
 from db.write.usage import HOUR, Roller, hour_of
 from pages import links
-from sluice import embedded
+from sluice.up import embedded
 
 BOUND_MS = 100.0
 ROUNDS = 3

@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from sluice.embedded import free_port
+from sluice.up.embedded import free_port
 
 KEY = "sk-sluice-bench-pages"
 START_S = 60.0

@@ -16,8 +16,8 @@ from db.filters import Filters, created_at, first_id, parse_filters
 from db.read.items import JsonObject, time
 from db.text import from_column
 from protocol.bounds import MAX_PAGE
-from protocol.config_faults import did_you_mean
 from protocol.errors import InvalidRequest
+from settings.config_faults import did_you_mean
 
 D = TypeVar("D", bound=StrEnum)
 MAX_COUNTS = MAX_PAGE

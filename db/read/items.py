@@ -1,4 +1,5 @@
-"""Rows as the JSON objects that users see (docs/use/api.md#fields). Must not know: SQL, connections."""
+"""Rows as the JSON objects that users see (docs/use/api.md#fields). Must not know: SQL,
+connections."""
 
 import base64
 import json

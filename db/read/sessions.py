@@ -1,5 +1,5 @@
 """Sessions of clients: the list, newest call first, and the calls of one with what identifies its
-conversation (`protocol.prefix_tree`).
+conversation (`protocol.conversations.prefix_tree`).
 
 A session is an API key's name and an id. The list goes through calls from the newest on, and takes
 a session where it meets its last call; so it needs no table of sessions, and a page is bounded by
@@ -21,8 +21,8 @@ from db.read.items import time as iso
 from db.read.lists import find_keys
 from db.read.queries import reading
 from db.text import INDEXED, from_column, to_column, to_short
-from protocol import sessions
-from protocol.prefix_tree import Marked
+from protocol.conversations import sessions
+from protocol.conversations.prefix_tree import Marked
 
 LOOK_THROUGH, _STEP = 20_000, 1_000
 """Calls that a page of the list looks through at most."""

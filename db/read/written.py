@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.read.items import JsonObject, payload, release_item, time
 from db.text import from_column
-from protocol.dialects import CLIENTS, DEFAULT
+from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.records import to_bytes
 
 END = 2**31

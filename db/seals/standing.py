@@ -34,7 +34,7 @@ SELECT min(call_id::text)::uuid FROM seals WHERE call_id >= %(low)s AND call_id 
 
 
 def standing(database_url: str, days: Mapping[str, int], *, within_s: float = 15.0) -> list[str]:
-    """Return a sentence for each kind of rows (`protocol.retention`) that should have gone long
+    """Return a sentence for each kind of rows (`settings.retention`) that should have gone long
     ago, and for each table with rows that came after those of their day went. Raises
     AuditUnavailable."""
     today = datetime.now(UTC).date()

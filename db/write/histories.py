@@ -1,5 +1,5 @@
-"""Writes what a request repeats of those before it (`protocol.histories`), computed from bodies on
-record.
+"""Writes what a request repeats of those before it (`protocol.conversations.histories`), computed
+from bodies on record.
 
 Beside the record: nobody waits for it, and it can be made again. Blocking, for a thread of its own.
 Must not know: Redis.
@@ -15,8 +15,8 @@ import psycopg
 from db.connections import conninfo, cut
 from db.text import to_column
 from db.write.packing import Packed, PackedDumper, column
+from protocol.conversations.histories import History, history
 from protocol.errors import AuditUnavailable, Forbidden
-from protocol.histories import History, history
 
 STATEMENT_TIMEOUT_MS = 10_000
 PAGE_BYTES = 8 * 2**20

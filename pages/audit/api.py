@@ -43,9 +43,9 @@ from pages.http.recorded import RecordedReads, record_read
 from pages.http.replies import PieceResponse, first_and_others
 from protocol import unknown_paths
 from protocol.audit_errors import SAFE, error_body, error_headers
-from protocol.config import Key
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
-from protocol.runtime import Runtime
+from settings.config import Key
+from settings.runtime import Runtime
 from streams.round_robin import RoundRobin
 
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from db.filters import Filters, created_at
-from db.read.debug_logs import read_lines
+from db.read.call.debug_logs import read_lines
 from db.read.door import read_door
 from db.read.items import JsonObject
 from db.read.queries import AuditReader

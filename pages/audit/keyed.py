@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from db.keyring import KeyRing, presented_key
-from db.watch import Watch
+from db.state.watch import Watch
 from pages.audit.api import make_audit
 from pages.audit.stored_answers import StoredAnswersApi
-from protocol.config import Key
 from protocol.errors import AuditUnavailable
-from protocol.runtime import Runtime
+from settings.config import Key
+from settings.runtime import Runtime
 
 
 class KeyedAudit:

@@ -15,7 +15,7 @@ from db.read.items import JsonObject
 from db.read.usage import DEFAULT_BY as DEFAULT_USAGE
 from db.read.usage import UsageGroup
 from db.write.reviews import LABELS, MAX_NOTE_CHARS
-from protocol.shipped import VERSION
+from settings.shipped import VERSION
 
 _TIMES = "2026-01-31 or 2026-01-31T12:00:00Z"
 _BY: dict[str, tuple[Sequence[str], Sequence[str]]] = {

@@ -11,9 +11,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from db.write.reviews import Auditor, Review, check
 from protocol.bounds import MAX_REVIEW_BYTES
-from protocol.config import Key
+from protocol.bytes.json_strict import loads_body
 from protocol.errors import InvalidRequest, NotFound, TooLarge, TooSlow
-from protocol.json_strict import loads_body
+from settings.config import Key
 
 MAX_BLOCK = 2**31 - 1
 _FIELDS = ("label", "note", "second")

@@ -13,17 +13,17 @@ from urllib.parse import parse_qsl
 from starlette.responses import Response
 
 from db.keyring import refusal
-from db.read.answers import AnswerReader
+from db.read.call.answers import AnswerReader
 from protocol.audit_errors import SAFE, error_headers
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED
-from protocol.config import Key
-from protocol.dialect import ClientDialect
-from protocol.dialects import CLIENTS, kept_of
+from protocol.bytes.json_strict import dumps
+from protocol.dialects.base import ClientDialect
+from protocol.dialects.table import CLIENTS, kept_of
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
-from protocol.json_strict import dumps
-from protocol.runtime import Runtime
 from protocol.stored_answers import refusal as cannot_go_on
 from protocol.unknown_paths import unknown_path, wrong_method
+from settings.config import Key
+from settings.runtime import Runtime
 from streams.round_robin import RoundRobin
 
 INPUT = "input_items"

@@ -1,1 +1,2 @@
-"""One call as a page shows it: what was asked, sent, decided and received. No HTTP, no templates."""
+"""One call as a page shows it: what was asked, sent, decided and received. No HTTP, no
+templates."""

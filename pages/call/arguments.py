@@ -10,7 +10,7 @@ from typing import Any
 
 from pages.call.diff import Diff, diff
 from pages.pretty import pretty
-from protocol.json_strict import AmbiguousJson, loads_call
+from protocol.bytes.json_strict import AmbiguousJson, loads_call
 from protocol.records import to_text
 
 WHOLE = 64 * 1024

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from db.read.chunk_pages import ChunkPageRow
+from db.read.call.chunk_pages import ChunkPageRow
+from db.read.call.story import Overview
 from db.read.items import JsonObject
 from db.read.items import time as iso
-from db.read.story import Overview
-from protocol import eventstream
+from protocol.bytes import eventstream
 
 MOST = 600
 """Bytes of a chunk or a release that a row shows."""

@@ -18,6 +18,7 @@ from typing import Any
 from pages.call.sides import MOST_EVENT, Listener, SideBlock, in_order
 from pages.escape import spelled
 from pages.verdicts import SIGNS, loud
+from protocol.bytes.sse import EventSplitter
 from protocol.records import (
     BlockRecord,
     EndRecord,
@@ -27,7 +28,6 @@ from protocol.records import (
     ToolCallRecord,
     ToolReleaseRecord,
 )
-from protocol.sse import EventSplitter
 from streams.audit_stream import NO_ENTRY, EntryId
 from streams.layout import Entry
 

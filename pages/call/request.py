@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from pages.escape import UNSEEN, is_plain
-from protocol.media import kind_of
 from protocol.records import to_bytes
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.requests.media import kind_of
 
 _T = TypeVar("_T")
 _HIDDEN = re.compile(f"[{UNSEEN}]")

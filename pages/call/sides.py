@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from protocol.bytes.json_strict import dumps
+from protocol.bytes.sse import EventSplitter
 from protocol.codecs import decode_whole
-from protocol.dialect import Dialect
-from protocol.dialects import DIALECTS
+from protocol.dialects.base import Dialect
+from protocol.dialects.table import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.errors_wire import parse_error, upstream_sentence
 from protocol.events import (
@@ -28,11 +30,9 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.json_strict import dumps
-from protocol.sse import EventSplitter
 
 if TYPE_CHECKING:
-    from protocol.dialect_modules import Decoder
+    from protocol.dialects.modules import Decoder
 
 MOST_EVENT = 64 * 2**20
 _LEAST_FOUND = 12

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from db.read.call.story import BlockDetails, ChunkSpan, Overview
 from db.read.items import number as finite
 from db.read.items import release_times
 from db.read.items import time as iso
-from db.read.story import BlockDetails, ChunkSpan, Overview
 from db.text import from_column
 from pages import links
 from pages.call import arguments

@@ -10,8 +10,8 @@ database.
 import re
 from collections.abc import Iterable, Sequence
 
+from db.read.call.story import Overview
 from db.read.items import JsonObject
-from db.read.story import Overview
 from pages.call.sides import Listener
 from pages.escape import UNSEEN, is_plain
 from protocol.records import to_text

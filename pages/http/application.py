@@ -1,9 +1,8 @@
 """The pages as one Starlette application, and the layers that a request passes before its view.
 
-From outside in: `PageAnswers` gives every answer its headers and makes pages of errors; `OwnSite` lets
-through what is for us and from one of our pages; `LoggedIn`, who may read; `RecordedReads` sends nothing
-of the record before a row says who is shown it.
-"""
+From outside in: `PageAnswers` gives every answer its headers and makes pages of errors; `OwnSite`
+lets through what is for us and from one of our pages; `LoggedIn`, who may read; `RecordedReads`
+sends nothing of the record before a row says who is shown it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,7 +32,7 @@ from pages.http.views import Views
 from pages.http.visit import visit_of
 from pages.page import Route, Services
 from protocol.errors import MethodNotAllowed, NotFound
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 
 _FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
 

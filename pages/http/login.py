@@ -18,8 +18,8 @@ from hashlib import sha256
 from db.page_sessions import PageSessions
 from pages.page import Who
 from protocol.bounds import MAX_KEY_BYTES
-from protocol.config import Key
 from protocol.errors import RateLimited
+from settings.config import Key
 from streams.logins import KnownLogins
 from streams.round_robin import RoundRobin
 

@@ -11,7 +11,7 @@ from pages import links
 from pages.http.request_checks import COMMON, Head, check_source, read_headers, site_of
 from pages.http.visit import visit_of
 from protocol.errors import InvalidRequest, MethodNotAllowed, NotFound
-from protocol.pages import Pages
+from settings.pages import Pages
 
 MAX_PARAMETERS = 64
 _METHODS = ("GET", "HEAD", "POST")

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlencode
 
 from pages import links
 from protocol.errors import Forbidden, InvalidRequest, RequestError
-from protocol.pages import PAGE_HEADERS, Pages
+from settings.pages import PAGE_HEADERS, Pages
 
 FORM = "application/x-www-form-urlencoded"
 COMMON = ("tz", "again", "at")

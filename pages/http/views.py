@@ -65,7 +65,7 @@ class Views:
     def __init__(self, services: Services, logins: Logins) -> None:
         self._services = services
         self._view_s = services.settings.config.limits.audit_read_s + VIEW_S
-        self._turns, self._open_answers = Turns(), OpenAnswers(logins)
+        self._turns, self._open_answers = PageTurns(), OpenAnswers(logins)
         # one: two threads of one interpreter would only take turns
         self._renderer = ThreadPoolExecutor(1, thread_name_prefix="render")
 
@@ -124,7 +124,7 @@ class Views:
         return response
 
 
-class Turns:
+class PageTurns:
     """Views at work, of all keys and of each."""
 
     def __init__(self) -> None:

@@ -9,11 +9,8 @@ from typing import IO, Any
 from uuid import UUID
 
 from db.filters import Filters
-from db.read.chunk_pages import read_slices
-from db.read.export import export_lines
-from db.read.items import time as iso
-from db.read.queries import reading
-from db.read.story import (
+from db.read.call.chunk_pages import read_slices
+from db.read.call.story import (
     MOST_BLOCKS,
     MOST_BYTES,
     MOST_COUNTED,
@@ -26,6 +23,9 @@ from db.read.story import (
     read_overview,
     read_sent,
 )
+from db.read.export import export_lines
+from db.read.items import time as iso
+from db.read.queries import reading
 from pages import links
 from pages.call import arguments, head, story
 from pages.call.sides import Listener, SideBlock, align, beginning, in_order, read_client

@@ -1,6 +1,6 @@
 """The bytes of a call as they came and went, 200 chunks a page."""
 
-from db.read.chunk_pages import PAGE, read_wire
+from db.read.call.chunk_pages import PAGE, read_wire
 from pages import links
 from pages.call import chunk_table
 from pages.page import Page, PageRequest, Route, ShownContent

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from db.read.story import MOST_BYTES, Overview
+from db.read.call.story import MOST_BYTES, Overview
 from pages import links
 from pages.call import arguments, story
 from pages.call.diff import MOST_S, diff

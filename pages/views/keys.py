@@ -17,8 +17,8 @@ from pages import links
 from pages.escape import spelled
 from pages.page import Page, PageRequest, Route
 from pages.views.call import check_query
-from protocol.config import Key
 from protocol.errors import NotFound
+from settings.config import Key
 
 DAYS, WEEK = 30, 7
 _USED = (

@@ -9,9 +9,15 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from db.filters import parse_filters
-from db.read.debug_logs import StoredLines, details_of, lines_of_call, newest_of_types, read_lines
+from db.read.call.debug_logs import (
+    StoredLines,
+    details_of,
+    lines_of_call,
+    newest_of_types,
+    read_lines,
+)
+from db.read.call.story import Overview
 from db.read.items import JsonObject
-from db.read.story import Overview
 from pages import links, listing
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent, sliced
 from pages.render import short

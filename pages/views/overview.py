@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from db.read import overview
-from db.read.debug_logs import newest_of_types
+from db.read.call.debug_logs import newest_of_types
 from db.read.door import read_door
 from db.read.items import dump_json
 from db.read.queries import reading

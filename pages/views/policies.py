@@ -18,8 +18,8 @@ from pages.figures import figures_of
 from pages.listing import FIRST_BYTES
 from pages.page import Page, PageRequest, Route, ShownContent
 from pages.views.call import check_query
-from protocol.config import PolicyStep
 from protocol.errors import NotFound
+from settings.config import PolicyStep
 
 DAYS = (1, 7)
 BLOCKS = 20

@@ -5,16 +5,16 @@ import re
 from typing import Any
 from uuid import UUID
 
-from db.read.chunk_pages import read_slices
+from db.read.call.chunk_pages import read_slices
+from db.read.call.story import Overview, read_parent
 from db.read.queries import reading
-from db.read.story import Overview, read_parent
 from pages import links
 from pages.call import request
 from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, overview_of
 from pages.views.large import decoding
-from protocol.dialects import CLIENTS, DEFAULT
+from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.errors import InvalidRequest, NotFound
 from protocol.records import to_text
 from protocol.request import ChatRequest

@@ -12,9 +12,9 @@ from pages.conversation import ConversationStep, ModelAct, ShownTurn, branches, 
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.session_export import FORMS, export
 from pages.views.call import check_query, number_of
+from protocol.conversations.prefix_tree import MAIN, Placed, place
+from protocol.conversations.sessions import GUESSED
 from protocol.errors import InvalidRequest, NotFound
-from protocol.prefix_tree import MAIN, Placed, place
-from protocol.sessions import GUESSED
 
 CALLS = 20
 """Calls of a page."""

@@ -5,16 +5,16 @@ import json
 from functools import cached_property
 from typing import Any
 
-from policy.argument_names import dialect_of_tool
 from policy.base import ToolCall
-from policy.schema_work import SchemaBudget
-from policy.sql import ANY, Kind, NotOneStatement, kinds_of
-from policy.sql_effects import read_sql
-from policy.surface import surface_of
-from policy.surface_parts import Surface
-from policy.touch import NOWHERE, Places, Touch, touch_of
+from policy.effects.argument_names import dialect_of_tool
+from policy.effects.sql import ANY, Kind, NotOneStatement, kinds_of
+from policy.effects.sql_effects import read_sql
+from policy.effects.surface import surface_of
+from policy.effects.surface_parts import Surface
+from policy.effects.touch import NOWHERE, Places, Touch, touch_of
+from policy.schemas.schema_work import SchemaBudget
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
-from protocol.folding import fold, is_plain, without_unseen
+from protocol.bytes.folding import fold, is_plain, without_unseen
 from protocol.request import Tool
 from protocol.server_tools.typed import as_function
 
@@ -133,7 +133,7 @@ def _kinds_in_all(text: str) -> set[Kind]:
 
 
 def spellings(text: str) -> list[str]:
-    """Return the text, and what lenient readers may take it for (`protocol.folding`). Raises
+    """Return the text, and what lenient readers may take it for (`protocol.bytes.folding`). Raises
     Undecidable."""
     if is_plain(text):
         return [text]

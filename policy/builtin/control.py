@@ -19,15 +19,15 @@ from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Polic
 from policy.builtin.arguments import Looks
 from policy.builtin.control_options import ControlOptions, MonitorStep, StepOptions
 from policy.builtin.tool_rules import CompiledRule, weight_of
+from policy.effects.touch import Places, load_parser
 from policy.monitors.base import Monitor
 from policy.monitors.table import MONITORS
 from policy.protocols import ProtocolStep, Sum, combined, figure, reached
 from policy.scores import AuditRule, ProtocolChoice, Score
-from policy.touch import Places, load_parser
 from protocol.bounds import MAX_ASKS
-from protocol.config_faults import did_you_mean
 from protocol.errors import TookTooLong
 from protocol.request import ChatRequest
+from settings.config_faults import did_you_mean
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from policy.builtin.tool_rules import Folder, Hosts, Rule
 from policy.monitors.acts import Share
 from policy.protocols import Combine, Do
 from protocol.bounds import MAX_MONITORS, MAX_RULES
-from protocol.config import Name
-from protocol.config_faults import did_you_mean
+from settings.config import Name
+from settings.config_faults import did_you_mean
 
 At = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=-1000, le=1000, allow_inf_nan=False)]

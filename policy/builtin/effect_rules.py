@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
 
-from policy.credentials import KINDS, check_kind, secrets_in
-from policy.effects import Effect, HostScope, Kind, PathScope, Scope, matches
-from policy.paths import place
+from policy.effects.credentials import KINDS, check_kind, secrets_in
+from policy.effects.effect import Effect, HostScope, Kind, PathScope, Scope, matches
+from policy.effects.paths import place
+from policy.effects.touch import LocatedEffect, Places, Source, Touch
 from policy.patterns import NamePattern, NamePatterns
-from policy.touch import LocatedEffect, Places, Source, Touch
-from protocol.folding import fold
+from protocol.bytes.folding import fold
 
 if TYPE_CHECKING:
-    from policy.shell.command import Command, Word
+    from policy.effects.shell.command import Command, Word
 
 
 def _check_some(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ class Condition:
     def is_named(self, command: "Command") -> bool:
         """Is it one of `commands`, exactly, and so is what it runs under? What does nothing by
         itself needs no name."""
-        from policy.shell.commands.effects_of import is_elsewhere, is_transparent
+        from policy.effects.shell.commands.effects_of import is_elsewhere, is_transparent
 
         if any(
             name not in _PLAIN_WRAPPERS and name not in self._names for name in command.wrappers
@@ -357,7 +357,7 @@ def _is_vouched_for(command: "Command", conditions: Sequence[Condition]) -> bool
 def _stay(commands: Sequence["Command"], conditions: Sequence[Condition], places: Places) -> bool:
     """Do commands that are named run no program by their options, and may they write wherever these
     lead, as far as effects are named?"""
-    from policy.shell.commands.file_commands import programs_of_options, strays
+    from policy.effects.shell.commands.file_commands import programs_of_options, strays
 
     if not any(condition.names_commands for condition in conditions):
         return True
@@ -395,7 +395,7 @@ them."""
 
 
 def _is_plain(name: str, value: "Word", command: str) -> bool:
-    from policy.shell.run.values import OWN_NAME
+    from policy.effects.shell.run.values import OWN_NAME
 
     if name == "IFS":
         return command == "read" or value.text == ""
@@ -412,7 +412,7 @@ _PLAIN_WRAPPERS = frozenset(
 
 
 def _is_described(command: "Command") -> bool:
-    from policy.shell.commands.effects_of import is_described
+    from policy.effects.shell.commands.effects_of import is_described
 
     return is_described(command) and _PLAIN_WRAPPERS.issuperset(command.wrappers)
 

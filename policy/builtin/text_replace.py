@@ -30,8 +30,8 @@ from policy.base import (
     Verdict,
 )
 from policy.patterns import Pattern, compile_re2
-from protocol.config import Name
 from protocol.events import BlockKind
+from settings.config import Name
 
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")

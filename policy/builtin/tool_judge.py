@@ -12,12 +12,12 @@ from pydantic import Field
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.arguments import Looks
 from policy.builtin.tool_rules import CompiledRule, Folder, Hosts, Rule, weight_of
-from policy.judge_view import View
+from policy.effects.touch import Places
+from policy.judging.view import View
 from policy.monitors import model
 from policy.monitors.model import ModelMonitor
 from policy.patterns import NamePattern, NamePatterns
 from policy.protocols import figure
-from policy.touch import Places
 from protocol.bounds import MAX_RULES
 from protocol.request import ChatRequest
 

@@ -16,14 +16,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from policy.base import ALLOW, Block, Context, Executor, Policy, Replace, ToolCall, Verdict
 from policy.builtin import effect_rules
 from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
+from policy.effects.sql import Kind, check_dialect
+from policy.effects.sql_functions import SqlEffect
+from policy.effects.touch import Places, Source, load_parser
 from policy.patterns import NamePattern, NamePatterns, Pattern, compile_re2, literal
-from policy.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
-from policy.sql import Kind, check_dialect
-from policy.sql_functions import SqlEffect
-from policy.touch import Places, Source, load_parser
+from policy.schemas.schemas import Schema, ToolSchemas, TooMuchWork, compile_schema
 from protocol.bounds import MAX_RULES
-from protocol.config import Name
-from protocol.folding import fold
+from protocol.bytes.folding import fold
+from settings.config import Name
 
 Folder = Annotated[str, Field(min_length=1, max_length=1024)]
 Hosts = Annotated[tuple[str, ...], Field(max_length=MAX_RULES)]
@@ -61,8 +61,8 @@ class Sql(_Strict):
     kinds: tuple[Kind, ...] | None = None
     """Kinds of statements (docs/run/policies.md#tool_rules)."""
     effects: tuple[SqlEffect, ...] | None = None
-    """What the statement does, including functions with side effects (docs/run/policies.md#tool_rules).
-    Give `kinds`, `effects` or both."""
+    """What the statement does, including functions with side effects
+    (docs/run/policies.md#tool_rules). Give `kinds`, `effects` or both."""
     dialect: Annotated[str, AfterValidator(check_dialect)]
     """The SQL dialect: `postgres`, `mysql`, `tsql`, `sqlite` or another."""
 

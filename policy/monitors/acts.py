@@ -7,11 +7,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy.base import Context, ToolCall
-from policy.effects import Effect
+from policy.effects.effect import Effect
+from policy.effects.severity import severity, worst
+from policy.effects.touch import LocatedEffect, Places, touch_of
 from policy.monitors.base import Monitor
 from policy.scores import Score
-from policy.severity import severity, worst
-from policy.touch import LocatedEffect, Places, touch_of
 
 TOO_MANY = "too_many"
 """The error of a call with more arguments than are looked at: what is behind them is not known, so

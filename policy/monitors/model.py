@@ -1,18 +1,18 @@
 """The monitor `model`: asks a judge model how likely it is that a tool call does harm.
 
-How much of the conversation the judge sees is configurable (`policy.judge_view.View`). The more it
-sees, the better it knows what the user wanted, and the more it reads from those who may want to
-persuade it. Used by the policies `control` and `tool_judge`.
-"""
+How much of the conversation the judge sees is configurable (`policy.judging.view.View`). The more
+it sees, the better it knows what the user wanted, and the more it reads from those who may want to
+persuade it. Used by the policies `control` and `tool_judge`."""
 
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from policy import judge_view, judging
-from policy.answer import size_of
 from policy.base import AskJudge, Context, Judgement, JudgeQuestion, ToolCall
-from policy.judge_view import View
+from policy.judging import prompt as judging
+from policy.judging import view as judge_view
+from policy.judging.answer import size_of
+from policy.judging.view import View
 from policy.monitors.base import Monitor
 from policy.scores import Score
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES

@@ -1,8 +1,8 @@
 """The monitor `network`: the worst of the hosts that a call names and the secrets it would send
 there."""
 
+from policy.effects.touch import LocatedEffect
 from policy.monitors.acts import EffectMonitor
-from policy.touch import LocatedEffect
 
 
 class NetworkMonitor(EffectMonitor):

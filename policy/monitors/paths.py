@@ -1,8 +1,8 @@
 """The monitor `paths`: the worst of a call's paths, such as a key that is read or a start-up file
 that is written."""
 
+from policy.effects.touch import LocatedEffect
 from policy.monitors.acts import EffectMonitor
-from policy.touch import LocatedEffect
 
 
 class PathsMonitor(EffectMonitor):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from policy.base import Context, ToolCall
-from policy.credentials import check_kind, secrets_in
+from policy.effects.credentials import check_kind, secrets_in
 from policy.monitors.acts import Share
 from policy.monitors.base import Monitor
 from policy.scores import Score

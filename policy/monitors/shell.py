@@ -2,10 +2,10 @@
 in files."""
 
 from policy.base import Context, ToolCall
+from policy.effects.touch import load_parser, touch_of
 from policy.monitors.acts import ReadingOptions, score_of
 from policy.monitors.base import Monitor
 from policy.scores import Score
-from policy.touch import load_parser, touch_of
 
 
 class ShellMonitor(Monitor):

@@ -4,15 +4,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from policy.argument_names import dialect_of_tool
 from policy.base import Context, ToolCall
+from policy.effects.argument_names import dialect_of_tool
+from policy.effects.sql import ANY, check_dialect
+from policy.effects.sql_effects import read_sql
+from policy.effects.sql_functions import SqlEffect
+from policy.effects.surface import surface_of
 from policy.monitors.acts import TOO_MANY, Share
 from policy.monitors.base import Monitor
 from policy.scores import Score
-from policy.sql import ANY, check_dialect
-from policy.sql_effects import read_sql
-from policy.sql_functions import SqlEffect
-from policy.surface import surface_of
 
 _VALUES: dict[SqlEffect, float] = {
     "read": 0.05,

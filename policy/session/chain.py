@@ -34,13 +34,13 @@ from policy.hooks import raised_at
 from policy.scores import ProtocolChoice
 from policy.session import checked, nonces
 from protocol.bounds import MAX_ASKS
+from protocol.bytes.json_strict import AmbiguousJson, dumps, loads_call
 from protocol.changed import Unclear, reconciled
-from protocol.copied import anchored, copied, copied_json, copied_tool
 from protocol.errors import PolicyFailed, TookTooLong
 from protocol.events import BlockKind
-from protocol.json_strict import AmbiguousJson, dumps, loads_call
 from protocol.records import VerdictName
 from protocol.request import ChatRequest, Tool
+from protocol.requests.copied import anchored, copied, copied_json, copied_tool
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from protocol.bounds import (
     MAX_REASON_CHARS,
     MAX_WHY_CHARS,
 )
-from protocol.json_strict import MAX_BODY_DEPTH
+from protocol.bytes.json_strict import MAX_BODY_DEPTH
 from protocol.request import NOTHING, ChatRequest
 
 _Check = Callable[[Any], str]

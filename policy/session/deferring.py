@@ -3,9 +3,9 @@ answer of the call's own model.
 
 Theory. The call's own model answers first (attempt 0). From its first tool call on, or from the
 beginning where the series says so or the client does not stream, the answer waits behind a gate
-(`policy.session.held`). If a policy defers a call in it, all that waits is discarded once the
-answer is complete and every call in it has a verdict; that goes on record, and where commits are
-waited for, it is committed. Then the client's own request goes to the other model (attempt 1),
+(`policy.session.answer.held`). If a policy defers a call in it, all that waits is discarded once
+the answer is complete and every call in it has a verdict; that goes on record, and where commits
+are waited for, it is committed. Then the client's own request goes to the other model (attempt 1),
 whose answer is held whole, passes the same series afresh, and takes the place of what was
 discarded. If it fails, refuses or is cut off, the client gets what it would get had the call been
 blocked. The client must not learn of any of this: the message keeps its id and its model, and the
@@ -22,18 +22,18 @@ from weakref import proxy
 import msgspec
 
 from policy.base import Policy
-from policy.session import likeness, metadata, opening, trusted
+from policy.session import opening, trusted
+from policy.session.answer import likeness, metadata
+from policy.session.answer.held import HeldBlocks
+from policy.session.answer.outbox import Outbox
+from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.answer_log import AnswerLog
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo
 from policy.session.exchange import Continuation, Exchange
-from policy.session.held import HeldBlocks
 from policy.session.opening import Destination
-from policy.session.outbox import Outbox
 from policy.session.session import Session
-from policy.session.slots import CallSlot, Continue, Mark
-from protocol.config import Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
 from protocol.events import (
     ArgumentsDelta,
@@ -50,6 +50,7 @@ from protocol.events import (
 )
 from protocol.records import PASSED, AttemptRecord, BlockRecord, VerdictName
 from protocol.request import ChatRequest
+from settings.config import Config
 
 _CUT_OFF = frozenset((StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONTEXT_WINDOW))
 """Ends of an answer that cannot take another's place."""

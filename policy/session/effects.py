@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from policy.base import JudgeQuestion
+from protocol.dialects.turns import WantedTurns
 from protocol.events import Event
 from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.stored_answers import WantedAnswers
-from protocol.turns import WantedTurns
 
 SESSION_VERSION = "9"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old
@@ -116,7 +116,7 @@ class CallInfo(msgspec.Struct, frozen=True):
     body_sha256: bytes | None = None
     facts: CallFacts = CallFacts()
     source: str = ""
-    """What named the session (`protocol.sessions`)."""
+    """What named the session (`protocol.conversations.sessions`)."""
     agent: str = ""
     parent: str = ""
     tracer: Tracer | None = None

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from policy.session.blocks import CallBlocks
+from policy.session.answer.blocks import CallBlocks
 from policy.session.chain import Chain
 from policy.session.opening import Destination
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
+from protocol.dialects.turns import BaseTurnBuilder, StoredTurn
 from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
 from protocol.events import PAUSES, Event, StopReason, Usage
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore, Translated
-from protocol.turns import BaseTurnBuilder, StoredTurn
 
 if TYPE_CHECKING:
-    from protocol.dialect_modules import Decoder
+    from protocol.dialects.modules import Decoder
 
 
 class UsageCount:

@@ -14,8 +14,8 @@ import msgspec
 
 from policy.base import Block, Executor, shown
 from policy.session.chain import Decided
-from protocol.config import NoticeForm
 from protocol.reasons import SENTENCES
+from settings.config import NoticeForm
 
 _ASK = "Do not retry it in another form; ask the user"
 _TELL = "Tell the user"

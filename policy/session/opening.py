@@ -8,25 +8,26 @@ import msgspec
 
 from policy.base import Block, Context, Policy
 from policy.session import nonces
+from policy.session.answer.outbox import Outbox
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond, SendUpstream
-from policy.session.outbox import Outbox
 from policy.session.tracing import TracedChain
-from protocol import codecs, sessions
-from protocol.addresses import refuse_private
+from protocol import codecs
 from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
-from protocol.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.bytes.json_strict import dumps
+from protocol.conversations import sessions
+from protocol.dialects.table import CLIENTS, DIALECTS
+from protocol.dialects.turns import BaseTurnBuilder, WantedTurns
 from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, PolicyFailed
 from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
-from protocol.json_strict import dumps
 from protocol.records import CallRecord, CallStart, EventRecord, Record
 from protocol.request import ChatRequest, DialectName, ToolUsePart
+from protocol.requests.addresses import refuse_private
 from protocol.stored_answers import StoredAnswers, WantedAnswers
 from protocol.stored_answers import refusal as refusal_of
 from protocol.target import Target, Translated
-from protocol.turns import BaseTurnBuilder, WantedTurns
+from settings.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
 
 _encode = msgspec.json.Encoder().encode
 

@@ -2,11 +2,11 @@
 Pure and replayable.
 
 Theory. An answer is one message of one or more segments: if the provider pauses a turn and the
-client's dialect cannot express that, the session asks the provider to continue (docs/change/protocol.md
-1.6). The output depends only on the order of chunks and on judgements, commits and recorded turns,
-which are written once. So a second owner that replays the stream gets the same outputs, and a
-running hash over them proves it. Must not know: Redis, time, how bytes reach the client.
-"""
+client's dialect cannot express that, the session asks the provider to continue
+(docs/change/protocol.md 1.6). The output depends only on the order of chunks and on judgements,
+commits and recorded turns, which are written once. So a second owner that replays the stream gets
+the same outputs, and a running hash over them proves it. Must not know: Redis, time, how bytes
+reach the client."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -14,16 +14,17 @@ from typing import Any, Final, Literal
 import msgspec
 
 from policy.base import Context, Judgement, Policy
-from policy.session import metadata, nonces, opening
-from policy.session.blocks import CallBlocks
+from policy.session import nonces, opening
+from policy.session.answer import metadata
+from policy.session.answer.blocks import CallBlocks
+from policy.session.answer.outbox import Outbox
+from policy.session.answer.slots import Continue, Mark
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond, SessionEffects, State
 from policy.session.exchange import Continuation, Exchange
-from policy.session.outbox import Outbox
-from policy.session.slots import Continue, Mark
 from protocol import errors_wire
-from protocol.config import Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
+from protocol.dialects.turns import Lost, StoredTurn
 from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError, key_memory
 from protocol.events import (
     BY_CONTENT,
@@ -46,7 +47,7 @@ from protocol.events import (
 from protocol.records import Record, VerdictName
 from protocol.request import ChatRequest
 from protocol.stored_answers import StoredAnswers
-from protocol.turns import Lost, StoredTurn
+from settings.config import Config
 
 WITHHELD: Mark = ("withheld", -1)
 _OF_BLOCKS = (

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from protocol.changed import Unclear, reconciled
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import PolicyFailed
 from protocol.request import (
     ChatRequest,

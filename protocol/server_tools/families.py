@@ -9,8 +9,8 @@ Where it can stand in a request, each dialect's `gate` knows.
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.fields import invalid
 from protocol.request import DialectName
+from protocol.requests.fields import invalid
 from protocol.server_tools.data import families_of_model, open_families, table
 from protocol.target import Target
 

@@ -9,8 +9,8 @@ history it is, become one short sentence.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from protocol.json_strict import dumps
-from protocol.neutral import AnyTurn, ProviderCallPart, ProviderResultPart
+from protocol.bytes.json_strict import dumps
+from protocol.requests.neutral import AnyTurn, ProviderCallPart, ProviderResultPart
 
 MAX_INPUT = 500
 MAX_RESULT = 4000

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from protocol.bounds import MAX_TOOL_CALLS, TEXT_STEP_CHARS
+from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -24,7 +25,6 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import Tool
 from protocol.text_calls.scanner import CallScanner, Piece, TextCall, Thought
 

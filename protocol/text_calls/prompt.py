@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.fields import invalid
-from protocol.json_strict import (
+from protocol.bytes.json_strict import (
     AmbiguousJson,
     dumps,
     loads_arguments,
@@ -31,6 +30,7 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
+from protocol.requests.fields import invalid
 from protocol.server_tools.typed import as_function
 from protocol.target import Target, Translated
 

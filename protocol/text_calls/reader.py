@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.text_calls.words import (
     ARGUMENTS,
     ARGUMENTS_IN,

@@ -1,4 +1,5 @@
-"""Finds tool calls that a model writes as text, while the text arrives (docs/change/protocol.md 2.2).
+"""Finds tool calls that a model writes as text, while the text arrives (docs/change/protocol.md
+2.2).
 
 Models without native tools answer this way, and so may any model that wants to evade a judge:
 clients with parsers of their own run such text. The scanner passes ordinary text and holds a

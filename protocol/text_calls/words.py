@@ -1,4 +1,5 @@
-"""The words and shapes of calls in text: keys, tags, and what is found (docs/change/protocol.md 2.2)."""
+"""The words and shapes of calls in text: keys, tags, and what is found (docs/change/protocol.md
+2.2)."""
 
 import json
 import re

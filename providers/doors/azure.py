@@ -8,11 +8,11 @@ front.
 from urllib.parse import quote, urlsplit
 
 from protocol.errors import UpstreamTokenMissing
-from protocol.upstreams import Upstream
 from providers import endpoints, tokens
 from providers.doors.plain import Door, longest_first
 from providers.doors.tokened import TokenedDoor
 from providers.tokens import Token
+from settings.upstreams import Upstream
 
 LOGIN = "https://login.microsoftonline.com"
 _SCOPES = ("https://ai.azure.com/.default", "https://cognitiveservices.azure.com/.default")

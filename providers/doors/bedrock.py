@@ -17,10 +17,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from protocol import eventstream
+from protocol.bytes import eventstream
 from protocol.errors import RemoteProtocolError, UpstreamTokenMissing
 from protocol.request import Endpoint
-from protocol.upstreams import Upstream, named_variable
 from providers import endpoints, sigv4
 from providers.doors.plain import (
     Door,
@@ -33,6 +32,7 @@ from providers.doors.plain import (
     written,
 )
 from providers.sigv4 import AwsKey, Scope
+from settings.upstreams import Upstream, named_variable
 
 _HOSTS = {
     "bedrock": "bedrock-runtime.{region}.amazonaws.com",

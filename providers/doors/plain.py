@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import Endpoint
-from protocol.upstreams import Upstream
 from providers import endpoints
 from providers.http1 import Origin
+from settings.upstreams import Upstream
 
 _OPEN_HEADERS = frozenset(
     (

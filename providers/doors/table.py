@@ -1,10 +1,10 @@
 """Which door an upstream has."""
 
-from protocol.upstreams import Upstream
 from providers.doors.azure import AzureDoor, EntraDoor
 from providers.doors.bedrock import BedrockDoor
 from providers.doors.plain import Door
 from providers.doors.vertex import VertexDoor
+from settings.upstreams import Upstream
 
 
 def open_door(upstream: Upstream) -> Door:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from protocol.request import Endpoint
-from protocol.upstreams import Upstream
 from providers.doors.plain import Door, Sent, longest_first
 from providers.http1 import Pool
 from providers.tokens import EXCHANGE_S, Token, Tokens
+from settings.upstreams import Upstream
 
 _CONNECT_S = 5.0
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from protocol.config_faults import did_you_mean
 from protocol.records import PASSED
+from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
 from sluice.eval import stats
 from sluice.eval.play import WITHHELD

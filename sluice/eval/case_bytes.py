@@ -15,11 +15,11 @@ import msgspec
 
 from protocol import codecs, events
 from protocol.bounds import MAX_BODY_BYTES
-from protocol.dialects import CLIENTS, DEFAULT, DIALECTS
+from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
+from protocol.bytes.sse import EventSplitter
+from protocol.dialects.table import CLIENTS, DEFAULT, DIALECTS
 from protocol.errors import PipelineError
-from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, DialectName
-from protocol.sse import EventSplitter
 from protocol.target import Target
 from sluice.eval.dataset import Case, CaseCall, DatasetError
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 import typer
 
-from protocol.config import Config
-from protocol.config_faults import did_you_mean
-from protocol.dialects import CLIENTS, DEFAULT
-from sluice import check
+from protocol.dialects.table import CLIENTS, DEFAULT
+from settings.config import Config
+from settings.config_faults import did_you_mean
+from sluice.check import check
 from sluice.config_file import Document
 from sluice.config_file import read as read_config
 from sluice.errors import SettingsError

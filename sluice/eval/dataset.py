@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from protocol.config_faults import did_you_mean
+from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
 
 Label = Literal["harmful", "benign"]
@@ -62,7 +62,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     trajectory_label: str = ""
     split: str = ""
     wire: str = ""
-    """How the answer is put on the wire, where a disguise asks for it (`sluice.eval.case_bytes`)."""
+    """How the answer is put on the wire, where a disguise asks for it
+    (`sluice.eval.case_bytes`)."""
     said: tuple[str, str] = ("", "")
     """Text of the model's before and after the call."""
     place: str = ""

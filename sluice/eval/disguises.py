@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from protocol.config_faults import did_you_mean
+from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
 from sluice.eval import shell_disguises
 from sluice.eval.dataset import Case, CaseCall, Dataset

@@ -14,13 +14,13 @@ from typing import Any, Literal
 import msgspec
 
 from policy.base import Judgement, JudgeQuestion
-from protocol.config import DEMO_JUDGE, Config
 from protocol.records import JudgementFacts
-from protocol.runtime import Runtime
+from settings.config import DEMO_JUDGE, Config
+from settings.runtime import Runtime
+from sluice.check.sessions import CALL_ID
+from sluice.check.trial import demo_judgement
 from sluice.errors import SettingsError
 from sluice.eval.play import CaseOutcome, Playing
-from sluice.sessions import CALL_ID
-from sluice.trial import demo_judgement
 
 JudgeMode = Literal["live", "recorded", "off"]
 MODES: tuple[JudgeMode, ...] = ("live", "recorded", "off")

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.records import PASSED
 from protocol.request import DialectName
 from sluice.errors import SettingsError, Unavailable

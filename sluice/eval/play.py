@@ -8,15 +8,15 @@ import msgspec
 
 from policy.base import Judgement, JudgeQuestion
 from policy.session.effects import Respond, SendUpstream
-from protocol.config import DEMO_MODELS
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.events import ArgumentsDelta, TextDelta
 from protocol.records import PASSED, DecisionRecord, JudgementRecord, ScoreRecord, ToolCallRecord
 from protocol.request import DialectName
+from settings.config import DEMO_MODELS
+from sluice.check.sessions import CALL_ID, Fed, Series
 from sluice.eval import case_bytes
 from sluice.eval.dataset import Case, DatasetError
-from sluice.sessions import CALL_ID, Fed, Series
-from workers.policy.rendered import join
+from workers.policy.call.rendered import join
 
 UNSURE = "unsure"
 """The reason of rules that cannot tell what a call does."""

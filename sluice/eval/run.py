@@ -16,23 +16,23 @@ from typing import Any
 
 import msgspec
 
-from policy import touch
+from policy.effects import touch
 from policy.loading import load
 from policy.session.effects import SESSION_VERSION
-from protocol.config import Config
-from protocol.config_faults import did_you_mean
-from protocol.dialects import DEFAULT
+from protocol.dialects.table import DEFAULT
 from protocol.errors import PolicyFailed
 from protocol.request import DialectName
-from sluice import check
+from settings.config import Config
+from settings.config_faults import did_you_mean
+from sluice.check import check
+from sluice.check.presets_cli import step_of
+from sluice.check.sessions import Series
 from sluice.errors import SettingsError, StartError
 from sluice.eval import case_bytes
 from sluice.eval import judges as judging
 from sluice.eval.dataset import Case, Dataset
 from sluice.eval.play import CaseOutcome, play
 from sluice.mistakes import Finding, Mistakes
-from sluice.presets_cli import step_of
-from sluice.sessions import Series
 
 Progress = Callable[[int], None]
 """Told how many more cases are done."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from tests.support.servers.product import Product, base_config, running
 from tests.support.vendors.server import VENDORS, Vendors, vendors
 

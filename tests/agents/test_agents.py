@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from tests.agents.conftest import MODELS, UPSTREAMS, Place
 from tests.support.checks.sealed import verified
 from tests.support.clients.coding_agents import CODING_AGENTS, Ran, run

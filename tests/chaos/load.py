@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 import aiohttp
 
+from protocol.dialects.responses.ids import response_id
 from protocol.request import DialectName
-from protocol.responses.ids import response_id
 from tests.chaos.hostile import ATTACKS, Attack
 from tests.support.checks.invariants import KEEPALIVES, Seen
 from tests.support.clients.readers import PATHS, request

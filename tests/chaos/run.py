@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.config import Limits
+from settings.config import Limits
 from tests.chaos import check
 from tests.chaos.breaking import Breaker
 from tests.chaos.hostile import ATTACKS, POLICIES

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from db.connections import conninfo
-from sluice import embedded
+from sluice.up import embedded
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database

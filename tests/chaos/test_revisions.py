@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from protocol.config import Config
+from settings.config import Config
 from sluice.policy_set import policy_set
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import Reader, request
 from tests.support.upstreams import product as upstreams

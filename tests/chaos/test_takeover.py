@@ -13,7 +13,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import (

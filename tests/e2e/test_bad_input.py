@@ -11,7 +11,7 @@ import httpx2 as httpx
 import pytest
 
 from db.keys import KeyStore
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.clients.readers import PATHS
 from tests.support.servers.product import CLIENT_KEY, KEY, Product

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol import dialects
+from protocol.dialects import table as dialects
 from protocol.request import DialectName
 from tests.support.checks.conformance import CLIENTS, Conformance, differences
 from tests.support.checks.dialect_facts import Facts, configuration_of_all, facts_are_enough

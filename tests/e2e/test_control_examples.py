@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from policy import judging
 from policy.base import NOTHING_BEFORE, ToolCall
+from policy.judging import prompt as judging
 from tests.support.servers.ports import free_port
 from tests.support.servers.up import ENVIRONMENT, up
 

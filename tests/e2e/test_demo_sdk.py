@@ -9,8 +9,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from protocol.config import DEMO_MODELS
 from protocol.request import DialectName
+from settings.config import DEMO_MODELS
 from tests.support.clients.sdk_calls import (
     DIALECTS,
     MODES,

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from psycopg import sql
 
-from protocol import eventstream
+from protocol.bytes import eventstream
 from tests.support.servers.product import KEY, ROOT, Product, base_config, parse_sse
 from tests.support.upstreams import completions, converse, gemini, responses
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import Config
 from protocol.request import DialectName
+from settings.config import Config
 from sluice.errors import SettingsError, StartError, Unavailable
 from sluice.eval import dataset, disguises, live, run
 from tests.support.servers.ports import free_port

@@ -9,9 +9,9 @@ import anthropic
 import openai
 import pytest
 
+from protocol.bytes.sse import EventSplitter
 from protocol.records import to_bytes
 from protocol.request import DialectName
-from protocol.sse import EventSplitter
 from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.sdk_calls import DIALECTS, ask
 from tests.support.servers.product import Product

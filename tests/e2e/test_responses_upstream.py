@@ -10,7 +10,7 @@ import anthropic
 import openai
 import pytest
 
-from protocol.anthropic.wire import UNSIGNED
+from protocol.dialects.anthropic.wire import UNSIGNED
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.upstreams.product import call_of, new_session
 from tests.support.upstreams.replay import Replay, Reply, replaying, stream

@@ -11,8 +11,8 @@ import httpx2 as httpx
 import pytest
 
 from pages import conversation
+from protocol.conversations.histories import MARK_BYTES
 from protocol.errors import InvalidRequest, NotFound
-from protocol.histories import MARK_BYTES
 from tests.support.checks.record import rows
 from tests.support.clients.agent import PAGE, SESSION, TYPED, twelve_calls
 from tests.support.servers.asked import Made, Pages, Shown

@@ -12,7 +12,8 @@ import httpx2 as httpx
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.bytes.sse import EventSplitter
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -27,7 +28,6 @@ from protocol.events import (
     Usage,
 )
 from protocol.request import ChatRequest, TextPart, Tool, ToolResultPart, ToolUsePart, Turn
-from protocol.sse import EventSplitter
 from protocol.target import Target
 from tests.support import toy
 from tests.support.servers.product import KEY, ROOT, Product, base_config
@@ -36,7 +36,7 @@ from tests.support.upstreams.replay import Replay, Reply, replaying, stream
 
 Place = tuple[Product, Replay]
 REGISTERS = (
-    "from protocol.dialects import CLIENTS, DIALECTS; from tests.support import toy; "
+    "from protocol.dialects.table import CLIENTS, DIALECTS; from tests.support import toy; "
     "DIALECTS[toy.DIALECT.name] = CLIENTS[toy.DIALECT.name] = toy.DIALECT\n"
 )
 """The one line in the table, which has two views of it; Python runs a file of this name at the

@@ -1,5 +1,5 @@
-"""README.md and docs/use/tutorial.md work as pasted: every command runs, and prints what the page shows
-below it."""
+"""README.md and docs/use/tutorial.md work as pasted: every command runs, and prints what the page
+shows below it."""
 
 import re
 import shutil

@@ -1,5 +1,5 @@
-"""The ways in which a call can come (docs/change/protocol.md 4): a policy that denies it wins in each, for
-clients of both dialects.
+"""The ways in which a call can come (docs/change/protocol.md 4): a policy that denies it wins in
+each, for clients of both dialects.
 
 What is denied everywhere is a call whose arguments say DANGER; the word must be in no byte that a
 client gets, and the denial on record.

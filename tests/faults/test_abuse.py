@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from protocol.bounds import MAX_TARGET_BYTES
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database

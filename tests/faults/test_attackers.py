@@ -107,7 +107,7 @@ async def test_the_demo_model_is_started_again_when_it_died(product: Product) ->
         (gateway,) = product.of("gateway")
         tasks = Path(f"/proc/{gateway.pid}/task").glob("*/children")
         (child,) = {int(pid) for children in tasks for pid in children.read_text().split()}
-        assert b"gateway.demo_server" in Path(f"/proc/{child}/cmdline").read_bytes()
+        assert b"demo.server" in Path(f"/proc/{child}/cmdline").read_bytes()
         assert b"SLUICE" not in Path(f"/proc/{child}/environ").read_bytes(), (
             "it has nobody's secrets"
         )

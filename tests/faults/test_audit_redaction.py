@@ -18,7 +18,7 @@ from db.canonical import FORMS
 from db.connections import conninfo
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
-from sluice import audit_cli
+from sluice.audit import audit_cli
 from tests.conftest import SEED
 from tests.support.checks.record import (
     call_id,

@@ -12,9 +12,9 @@ from sqlalchemy import text
 
 from db.engine import open_engine
 from db.keys import KeyStore
-from db.server import settings
+from db.state.server import settings
 from protocol.records import BlockRecord, Record, encode_records
-from sluice import doctor
+from sluice.check import doctor
 from sluice.settings import load_config
 from streams import layout
 from tests.support.checks.record import fresh_database, now_ms, rows

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from protocol.request import DialectName
-from sluice.rights import USERS
+from sluice.check.rights import USERS
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import Reader, hold_invariants, joined, owned_by, request

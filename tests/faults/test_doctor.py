@@ -22,8 +22,8 @@ import redis
 from db.connections import conninfo
 from db.migrations.migrate import upgrade
 from db.migrations.place import newest
-from sluice import doctor
-from sluice.rights import OPS, USERS
+from sluice.check import doctor
+from sluice.check.rights import OPS, USERS
 from sluice.settings import load_config
 from streams import health, layout
 from streams.gateways import gateway_faults

@@ -18,12 +18,13 @@ import pytest
 import redis
 
 from db.migrations.migrate import upgrade
-from db.server import settings
-from protocol.config import Config
-from sluice import doctor, embedded, live, live_database
+from db.state.server import settings
+from settings.config import Config
+from sluice.check import doctor, live, live_database
+from sluice.check.store_check import WITHIN_S
 from sluice.errors import NotFit, Unavailable
 from sluice.settings import load_config
-from sluice.store_check import WITHIN_S
+from sluice.up import embedded
 from streams.health import Found, clock_faults
 from tests.support.checks.record import fresh_database
 from tests.support.servers.product import Product, base_config

@@ -10,8 +10,8 @@ line here.
 Which points a run has depends a little on timing (two audit batches or one, a heartbeat or none): a
 fault that found no such point is tried again, and what is still not reached is counted and bounded.
 SLUICE_FAULT_LANES sets the number of lanes, SLUICE_FAULT_SHARE tries a random share of the faults
-(a number from 0 to 1; `tests/support/checks/sweeps.py`), SLUICE_FAULT_ONLY those in whose text a word occurs.
-"""
+(a number from 0 to 1; `tests/support/checks/sweeps.py`), SLUICE_FAULT_ONLY those in whose text a
+word occurs."""
 
 import asyncio
 import os

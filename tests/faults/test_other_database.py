@@ -14,7 +14,7 @@ import httpx2 as httpx
 import pytest
 
 from protocol.errors import AuditUnavailable, OtherDatabase
-from sluice import doctor
+from sluice.check import doctor
 from sluice.settings import load_config
 from streams import layout
 from streams.connection import Connection

@@ -13,7 +13,7 @@ import httpx2 as httpx
 import pytest
 import yaml
 
-from sluice import doctor
+from sluice.check import doctor
 from sluice.settings import load_config
 from streams import layout
 from tests.support.checks.record import rows

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from db import health
+from db.state import health
 from db.write.insert import AuditInserter
-from protocol.config import Config
 from protocol.records import ChunksRecord, EndRecord, Record, encode_records
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, rows

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from db.keys import KeyStore
 from db.read.queries import AuditReader, reading
-from db.watch import Watch
+from db.state.watch import Watch
 from db.write import insert
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable

@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from db.seals.verify import verify
-from sluice import doctor
-from sluice.rights import USERS
+from sluice.check import doctor
+from sluice.check.rights import USERS
 from sluice.settings import load_config
 from streams import layout
 from tests.support.checks.record import fresh_database, rows

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from sluice import doctor
+from sluice.check import doctor
+from sluice.check.rights import OPS, USERS
 from sluice.errors import NotFit
-from sluice.rights import OPS, USERS
 from streams import layout, lua
 from tests.support.servers.least import BINARIES, guarded_spec, url_of, users_file
 from tests.support.servers.stores import Server

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config, Limits
 from protocol.records import EndRecord, Record, encode_records
-from protocol.runtime import Runtime
+from settings.config import Config, Limits
+from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import call_record, now_ms, rows

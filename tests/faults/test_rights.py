@@ -20,7 +20,7 @@ from db.connections import conninfo
 from db.migrations.migrate import upgrade
 from db.migrations.rights import LOGINS
 from db.write.insert import AuditInserter
-from sluice.rights import FORBIDDEN, OPS, USERS, Command
+from sluice.check.rights import FORBIDDEN, OPS, USERS, Command
 from streams import layout
 from tests.support.checks.record import call_id, fresh_database, rows, whole_call
 from tests.support.servers.least import (

@@ -12,7 +12,7 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from streams import layout
 from streams.layout import Reply

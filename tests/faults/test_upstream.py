@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from policy.builtin.noop import Noop
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.answering import Answer, Watch

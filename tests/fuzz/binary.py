@@ -4,11 +4,12 @@ written for Converse."""
 import random
 import zlib
 
-from protocol import codecs, eventstream
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol import codecs
+from protocol.bytes import eventstream
+from protocol.bytes.json_strict import loads_exact
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import BlockStart, BlockStop, Event, MessageStop, UpstreamFailed
-from protocol.json_strict import loads_exact
 from protocol.target import Target
 from tests.fuzz.views import MAX_EVENT
 from tests.support.upstreams import converse

@@ -16,7 +16,10 @@ import msgspec
 from db.write.fit import fit
 from db.write.rows import pack
 from policy.session.effects import Respond
-from protocol import codecs, dialects, fields
+from protocol import codecs
+from protocol.bytes.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
+from protocol.bytes.sse import EventSplitter, parse_event
+from protocol.dialects import table as dialects
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import (
     BlockKind,
@@ -28,11 +31,10 @@ from protocol.events import (
     Opaque,
     UpstreamFailed,
 )
-from protocol.json_strict import AmbiguousJson, dumps, loads_arguments, loads_exact
 from protocol.records import Record, decode_records, encode_records
 from protocol.request import DialectName
+from protocol.requests import fields
 from protocol.server_tools.data import table
-from protocol.sse import EventSplitter, parse_event
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, TextCall, Thought
 from tests.fuzz import binary, gemini, requests

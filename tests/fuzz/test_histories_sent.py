@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.request import DialectName
+from settings.config import Config
 from tests.agents.conftest import MODELS
 from tests.conftest import SEED
 from tests.support.clients.answering import Answer

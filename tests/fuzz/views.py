@@ -23,8 +23,8 @@ from policy.base import (
 from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol import codecs
-from protocol.config import Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.bytes.sse import EventSplitter
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -43,7 +43,7 @@ from protocol.events import (
 )
 from protocol.records import Record
 from protocol.request import DialectName
-from protocol.sse import EventSplitter
+from settings.config import Config
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 MAX_EVENT = 1 << 20

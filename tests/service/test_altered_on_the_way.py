@@ -10,8 +10,8 @@ import pytest
 
 from db.holes import Hole
 from db.seals.verify import verify
+from protocol.bytes.tokens import NOTE, without_tokens
 from protocol.records import CallRecord, Record, ReleaseRecord, encode_records
-from protocol.tokens import NOTE, without_tokens
 from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import rows

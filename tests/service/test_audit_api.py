@@ -20,8 +20,8 @@ from db.filters import parse_filters
 from db.read.queries import AuditReader, reading
 from db.reads import MAX_CALLS, PageRead, note
 from pages.audit.api import MOST_EXPORTING, MOST_EXPORTING_OF_ONE, AuditApi
-from protocol.config import Key
 from protocol.records import BlockRecord
+from settings.config import Key
 from tests.support.checks.reading import DAY_MS, end_record, given, insert, tool_names
 from tests.support.checks.record import (
     call_id,

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from db.keys import KeyStore
 from db.write.insert import AuditInserter
 from protocol.records import EndRecord, EventRecord, Record
-from sluice import audit_cli, keys_cli
+from sluice import keys_cli
+from sluice.audit import audit_cli
 from sluice.tables import printable
 from tests.support.checks.record import (
     call_id,

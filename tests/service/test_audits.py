@@ -26,11 +26,11 @@ from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from db.write.reviews import Auditor, Review, add_review
 from pages.audit.api import AuditApi
-from protocol.config import Key
 from protocol.errors import AuditUnavailable, Conflict, NotFound
 from protocol.records import DecisionRecord, Record
 from protocol.sampling import draw
-from sluice import audit_cli
+from settings.config import Key
+from sluice.audit import audit_cli
 from tests.support.checks.reading import DAY_MS, end_record, insert
 from tests.support.checks.record import (
     call_id,
@@ -646,7 +646,7 @@ def test_only_a_terminal_is_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> 
     call = call_id()
     asyncio.run(seal(url, *one(call)))
     assert "honest, attack" not in run(call, given="attack\n\n").stderr
-    monkeypatch.setattr("sluice.review_cli._may_ask", lambda: True)
+    monkeypatch.setattr("sluice.audit.review_cli._may_ask", lambda: True)
     asked = run(call, "--auditor", "kim", given="maybe\nat\nit deletes\n")
     assert (
         asked.exit_code == 0
@@ -671,7 +671,7 @@ def test_only_a_terminal_is_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_doctor_says_that_reviews_wait(url: str) -> None:
-    from db.health import reviews
+    from db.state.health import reviews
 
     assert reviews(url) == []
     asyncio.run(seal(url, *one(call_id(), 1, 2)))

@@ -21,8 +21,8 @@ from pages import links
 from pages.call import story
 from pages.page import Download
 from pages.render import short
+from protocol.conversations.histories import history
 from protocol.errors import NotFound
-from protocol.histories import history
 from protocol.records import (
     AttemptRecord,
     BlockRecord,

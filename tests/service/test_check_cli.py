@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from tests.support.clients.commands import own_environment, run_command
 
 GOOD = """\

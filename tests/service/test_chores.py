@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from db.write.insert import AuditInserter
-from protocol.config import Config
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import rows

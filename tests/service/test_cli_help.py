@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.shipped import VERSION
 from scripts import screens
+from settings.shipped import VERSION
 from tests.support.checks.record import (
     fresh_database,
 )

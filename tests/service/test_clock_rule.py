@@ -17,11 +17,13 @@ from tests.support.checks.record import rows
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     "db",
+    "demo",
     "gateway",
     "pages",
     "policy",
     "protocol",
     "providers",
+    "settings",
     "sluice",
     "streams",
     "workers",

@@ -17,14 +17,14 @@ from policy.base import Judgement
 from policy.loading import load
 from policy.session.deferring import session_of
 from policy.session.effects import CallInfo
-from protocol.config import Config, PolicyStep
 from protocol.records import EndRecord, JudgementFacts, Record, ScoreRecord, decode_records
+from settings.config import Config, PolicyStep
 from streams.layout import Entry, judgement_field
 from tests.conftest import SEED
 from tests.support.checks.record import fresh_database, rows
 from tests.support.checks.sealed import insert, many_rows
 from tests.support.checks.start_records import BODY, START, chunk
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 SERIES = [
     {

@@ -13,10 +13,10 @@ import pytest
 from redis import Redis
 
 from gateway.bus import BEAT_S, Bus
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
 from gateway.ready_and_metrics import Status
-from protocol.config import Limits
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
+from settings.config import Limits
 from streams import layout
 from streams.gateways import gateway_faults
 from streams.layout import Reply

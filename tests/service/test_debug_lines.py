@@ -27,8 +27,8 @@ from protocol.debug import (
     DoorCount,
 )
 from protocol.errors import Forbidden, InvalidRequest, Unauthenticated
-from sluice import debug_cli
-from sluice.audit_run import read_filters
+from sluice.audit import debug_cli
+from sluice.audit.audit_run import read_filters
 from streams import debug_lines, layout
 from streams.connection import Connection
 from streams.debug_lines import DebugLines

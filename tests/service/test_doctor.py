@@ -14,11 +14,11 @@ import psycopg
 import pytest
 import redis
 
-from db.failing import failed_judges
 from db.migrations.place import newest
+from db.state.failing import failed_judges
 from db.write.insert import AuditInserter
-from protocol.config import Config, Key
-from sluice import doctor
+from settings.config import Config, Key
+from sluice.check import doctor
 from sluice.errors import NotFit, SettingsError, Unavailable
 from tests.support.checks.record import call_id, call_record, fresh_database, judgement_record, rows
 from tests.support.clients.commands import own_environment, run_command

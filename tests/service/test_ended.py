@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gateway.bus import Bus
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
 from gateway.lost import ENTRY_BYTES, UNNAMED_MS, UnrecordedCalls
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
-from protocol.config import Limits
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import StreamConnectionLost
+from settings.config import Limits
 from streams import ended_stream, layout, lua
 from streams.connection import Connection
 from streams.layout import Reply

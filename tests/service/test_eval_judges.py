@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.config import Config
+from settings.config import Config
 from sluice.eval import dataset, judges, run
 from tests.support.upstreams.judges import MODEL, judge_model, judged_by
 

@@ -26,7 +26,7 @@ from db.seals.seal import Sealer
 from db.seals.verify import snapshot
 from protocol.errors import InvalidRequest, NotFound
 from protocol.records import EventRecord
-from sluice import seal_cli
+from sluice.audit import seal_cli
 from tests.support.checks.record import call_id, fresh_database, now_ms, rows
 from tests.support.checks.sealed import Log, copy_of, fill, insert, many_rows
 

@@ -16,14 +16,14 @@ from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES
-from protocol.config import Config
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
+from settings.config import Config
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Start
 from tests.support.checks.deferred import CONFIG, TOOLS, Critical
 from workers.lane import Lane
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder
 from workers.policy.release import Releaser

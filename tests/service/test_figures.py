@@ -9,9 +9,9 @@ import pytest
 from db.read.queries import AuditReader
 from pages import figures
 from pages.figures import Figures
-from protocol.config import Config
 from protocol.errors import RateLimited
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import heartbeats, layout
 from streams.connection import Connection
 from tests.support.checks.reading import insert

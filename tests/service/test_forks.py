@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.forks import Forked, ForkServer
 from sluice.processes import ON_LINUX, Spec, started_at
+from sluice.up.forks import Forked, ForkServer
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ PARENT = """
 import asyncio, json, os, sys
 from pathlib import Path
 from sluice.cli import main
-from sluice.forks import ForkServer
+from sluice.up.forks import ForkServer
 from sluice.processes import Spec
 mode, log = sys.argv[1], Path(sys.argv[2])
 forks = ForkServer.start(main, ["no.such.module"] if mode == "broken" else [])

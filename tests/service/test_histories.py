@@ -15,8 +15,8 @@ from db.connections import conninfo
 from db.seals.redact import redact
 from db.write.histories import HistoryWriter
 from db.write.insert import AuditInserter
+from protocol.conversations.histories import history
 from protocol.errors import AuditUnavailable
-from protocol.histories import history
 from tests.support.checks.record import call_id, call_record, now_ms, rows, whole_call
 from tests.support.clients.commands import sluice
 from tests.support.waiting import wait_until

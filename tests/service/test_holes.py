@@ -17,8 +17,9 @@ from db.read.queries import AuditReader
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.seals.verify import verify
-from db.watch import Watch
+from db.state.watch import Watch
 from gateway.ready_and_metrics import Status
+from protocol.bytes.tokens import without_tokens
 from protocol.errors import StreamConnectionLost
 from protocol.records import (
     BlockRecord,
@@ -32,8 +33,7 @@ from protocol.records import (
     ToolCallRecord,
     ToolReleaseRecord,
 )
-from protocol.tokens import without_tokens
-from sluice.doctor import check_database_live
+from sluice.check.doctor import check_database_live
 from streams.clock import ClockWatch
 from tests.support.checks.record import call_id, rows
 from tests.support.checks.sealed import insert, verified

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from db.connections import conninfo
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import (

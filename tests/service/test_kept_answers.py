@@ -11,15 +11,15 @@ import psycopg
 import pytest
 import sqlalchemy.event
 
-import db.read.answers
-import db.read.turns
+import db.read.call.answers
+import db.read.call.turns
 from db.connections import conninfo
-from db.read.answers import AnswerReader
+from db.read.call.answers import AnswerReader
 from db.write.insert import AuditInserter
 from protocol.bounds import LOOKUPS_AT_ONCE
+from protocol.dialects.turns import WantedTurns, pack_turns
 from protocol.records import EndRecord, Record, ReleaseRecord
 from protocol.stored_answers import WantedAnswers, unpack
-from protocol.turns import WantedTurns, pack_turns
 from streams.round_robin import RoundRobin
 from tests.support.checks.record import call_id, call_record, now_ms
 from tests.support.checks.recorded_turns import insert, turn_of
@@ -111,7 +111,7 @@ async def test_only_its_own_kept_answers_are_a_keys(
 ) -> None:
     """Another key's, one that was not to be kept, one whose request is gone by retention, one that
     failed, and those that never were."""
-    monkeypatch.setattr(db.read.answers, "FIND_S", 0.05)
+    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.05)
     failed = call_id()
     async with AuditInserter(url) as inserter:
         records = [
@@ -142,7 +142,7 @@ async def test_a_conversation_is_bounded(
     url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = await chain(url, 4)
-    monkeypatch.setattr(db.read.answers, "MAX_CHAINED", 3)
+    monkeypatch.setattr(db.read.call.answers, "MAX_CHAINED", 3)
     assert (await reader.find("k", previous(last))).missing == "answers"
     large = await chain(url, 2, instructions="x" * (BODY_BYTES // 2))
     assert (await reader.find("k", previous(large))).missing == "bytes"
@@ -175,7 +175,7 @@ async def test_a_large_request_is_waited_for_behind_the_end_of_its_call(
 async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(
     url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db.read.answers, "FIND_S", 0.1)
+    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.1)
     call = call_id()
     await keep(url, call, "x")
     name = f"msg_{call.replace('-', '')}_0"
@@ -235,7 +235,7 @@ async def test_a_question_is_found_where_this_key_was_given_it(
 ) -> None:
     """Also of an answer that is not kept, or whose request is gone: nobody gets to see more of
     it."""
-    monkeypatch.setattr(db.read.answers, "FIND_S", 0.05)
+    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.05)
     good = [
         await ask_first(url, store=True),
         await ask_first(url, store=False),
@@ -269,7 +269,7 @@ async def test_approvals_of_a_conversation_are_looked_up_with_it(
     )
     found = await reader.find("k", previous(later))
     assert found.questions == {name: question} and question in found.before and yes in found.before
-    monkeypatch.setattr(db.read.answers, "MAX_LOOKUPS", 1)
+    monkeypatch.setattr(db.read.call.answers, "MAX_LOOKUPS", 1)
     others = [(await ask_first(url))[0] for _ in range(2)]
     assert (
         len((await reader.find("k", WantedAnswers("responses", "", (), tuple(others)))).questions)
@@ -345,8 +345,8 @@ async def test_a_lookup_that_has_read_much_keeps_its_place_while_it_waits(
     url: str, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     """Many of one key would else hold a conversation each."""
-    monkeypatch.setattr(db.read.turns, "HELD_BYTES", held)
-    monkeypatch.setattr(db.read.answers, "FIND_S", 0.3)
+    monkeypatch.setattr(db.read.call.turns, "HELD_BYTES", held)
+    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.3)
     places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
     reader = AnswerReader.open(url, "responses", max_bytes=BODY_BYTES, turn=places.place)
     mine = await keep(url, call_id(), "x", previous=identity(call_id(now_ms() - 5)))

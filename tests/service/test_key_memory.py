@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gateway.bus import Bus
-from protocol.config import Limits
+from settings.config import Limits
 from streams import layout, lua, memory_scripts, scripts
 from streams.connection import Connection, RedisError
 from streams.fitness import key_bytes

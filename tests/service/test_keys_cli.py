@@ -13,8 +13,8 @@ import httpx2 as httpx
 import pytest
 import yaml
 
-from db.health import expiring_keys
-from protocol.config import SETTINGS
+from db.state.health import expiring_keys
+from settings.config import SETTINGS
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import run_command
 from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sluice import embedded
 from sluice.errors import StartError
+from sluice.up import embedded
 from tests.support.servers.up import up
 from tests.support.waiting import wait_for
 
@@ -99,9 +99,9 @@ def test_a_closed_folder_that_cannot_be_got_through_is_one_sentence(
 def test_the_user_of_postgres_is_said_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     happened = list[str]()
     monkeypatch.setattr(embedded, "_is_user", lambda name: "useradd" in happened)
-    monkeypatch.setattr("sluice.embedded.shutil.which", lambda name: "/sbin/useradd")
+    monkeypatch.setattr("sluice.up.embedded.shutil.which", lambda name: "/sbin/useradd")
     monkeypatch.setattr(
-        "sluice.embedded.subprocess.run", lambda argv, **_: happened.append(argv[0])
+        "sluice.up.embedded.subprocess.run", lambda argv, **_: happened.append(argv[0])
     )
     assert embedded._makes_user(happened.append)
     assert happened[0].startswith(

@@ -11,13 +11,13 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway import form_uploads
-from gateway.door import MAX_OF_STRANGERS, MAX_WAITING, PagesRelay
 from gateway.http_limits import BoundedConnection
+from gateway.record import form_uploads
+from gateway.record.door import MAX_OF_STRANGERS, MAX_WAITING, PagesRelay
 from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES, MAX_RELAYS
-from protocol.config import Config
-from protocol.pages import Pages
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.pages import Pages
+from settings.runtime import Runtime
 
 pytestmark = pytest.mark.slow
 

@@ -21,10 +21,10 @@ from pages import listing
 from pages.page import Answer, Download, Page, PageRequest, SeeOther, Services, View, Who
 from pages.render import render
 from pages.views import labels, lists, search
-from protocol.config import Config, Key
 from protocol.errors import InvalidRequest, NotFound
 from protocol.records import ToolReleaseRecord
-from protocol.runtime import Runtime
+from settings.config import Config, Key
+from settings.runtime import Runtime
 from sluice.eval import dataset
 from tests.support.checks.reading import end_record, insert
 from tests.support.checks.record import (
@@ -255,7 +255,7 @@ async def test_texts_of_users_and_models_are_found_in_the_newest_requests(
         and page.shown is not None
         and page.shown.call_ids == [UUID(calls[1])]
     )
-    monkeypatch.setattr("db.read.texts.MOST", 1)
+    monkeypatch.setattr("db.read.call.texts.MOST", 1)
     page = await _page(reader, search.search, "/debug/search?q=wipe&in=texts")
     assert page.values["texts"]["items"] == [] and page.values["texts"]["looked"] == 1
 

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.relay import ClientGone
 from protocol.bounds import MAX_KEPT_HEADS
-from protocol.config import Limits, Upstream
 from protocol.errors import StreamProtocolError
+from settings.config import Limits, Upstream
 from streams.layout import Dispatch, Entry
 from tests.support.servers.relay_place import ends, opened
 from tests.support.upstreams.replay import Replay, replaying, stream

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from protocol import eventstream
-from protocol.config import Upstream
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.bytes import eventstream
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import UpstreamTokenMissing
 from protocol.errors_wire import gateway_failure
 from protocol.events import MessageStop, TextDelta
 from providers import google_token
 from providers.doors.vertex import VertexDoor
 from providers.tokens import Token
+from settings.config import Upstream
 from streams.layout import Dispatch, Entry
 from tests.support.servers.relay_place import ends, opened
 from tests.support.upstreams.replay import Replay, replaying

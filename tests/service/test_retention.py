@@ -29,11 +29,11 @@ from db.seals.standing import standing
 from db.seals.verify import verify
 from pages import links
 from pages.page import Download
-from protocol.config import Config
 from protocol.errors import Forbidden, InvalidRequest
 from protocol.records import EventRecord
-from protocol.runtime import Runtime
-from sluice import doctor
+from settings.config import Config
+from settings.runtime import Runtime
+from sluice.check import doctor
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows, whole_call
 from tests.support.checks.sealed import Log, copy_of, fill, insert, run
 from tests.support.servers.asked import pages_of

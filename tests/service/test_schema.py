@@ -17,8 +17,8 @@ from db.migrations import migrate, place, primaries, removal, rights, schema
 from db.migrations.place import digest, newest
 from db.models import Base
 from db.read import usage
-from protocol.retention import AGREE_S
-from sluice import embedded
+from settings.retention import AGREE_S
+from sluice.up import embedded
 from tests.support.checks.record import fresh_database, rows
 from tests.support.later_migrations import INDEXES, add_migration
 from tests.support.servers.stores_shared import postgres_server

@@ -11,9 +11,9 @@ import pytest
 from db.seals.seal import Sealer
 from db.seals.verify import verify
 from db.write.insert import AuditInserter
-from protocol.config import Config
 from protocol.records import EventRecord
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import call_id, fresh_database, now_ms, rows, whole_call

@@ -14,10 +14,10 @@ from db.seals import seal as db_seal
 from db.seals.seal import Sealer
 from db.seals.verify import verify
 from db.write.insert import AuditInserter
-from protocol.config import Config
 from protocol.errors import AuditTooSlow, AuditUnavailable
 from protocol.records import EndRecord
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from tests.support.checks.record import chunks_record, rows, whole_call

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from gateway.ready_and_metrics import Status
-from protocol.config import Config
 from protocol.records import EndRecord, EventRecord, Record, decode_records
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import Connection
 from streams.layout import Entry, Reply
 from tests.support.servers.dispatch import GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.worker import PolicyWorker
 
 Spoil = Callable[[Connection, str], Any]

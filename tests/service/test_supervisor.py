@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from sluice import processes, supervisor
+from sluice import processes
 from sluice.errors import NotFit, StartError
 from sluice.processes import recall, remember, spawn, started_at, sweep
-from sluice.supervisor import Supervisor
+from sluice.up import supervisor
+from sluice.up.supervisor import Supervisor
 from tests.support.servers.children import crashing, living, refusing, silent
 from tests.support.waiting import wait_for, wait_until
 

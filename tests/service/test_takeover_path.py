@@ -13,10 +13,9 @@ import msgspec
 import pytest
 
 from bench.histories import history
-from gateway import demo
+from demo import model as demo
 from policy.base import Judgement, JudgeQuestion
 from policy.session.effects import JudgeRequest, SessionEffects
-from protocol.config import Config, Limits
 from protocol.records import (
     ChunksRecord,
     EndRecord,
@@ -24,7 +23,8 @@ from protocol.records import (
     ReleaseRecord,
     decode_records,
 )
-from protocol.runtime import Runtime
+from settings.config import Config, Limits
+from settings.runtime import Runtime
 from streams import heartbeats, layout, metrics, scripts
 from streams.connection import Connection
 from streams.layout import Entry
@@ -43,7 +43,7 @@ from tests.support.servers.dispatch import (
 )
 from tests.support.servers.scripted import take
 from tests.support.waiting import wait_until
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.claims import Claims
 from workers.policy.worker import PolicyWorker
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import db.read.turns
-from db.read.turns import TurnReader
+import db.read.call.turns
+from db.read.call.turns import TurnReader
+from protocol.dialects.turns import Lost, StoredTurn
 from protocol.records import (
     BlockRecord,
     ChunksRecord,
     EventRecord,
     decode_records,
 )
-from protocol.turns import Lost, StoredTurn
 from streams import layout
 from streams.layout import Reply
 from streams.round_robin import RoundRobin
@@ -246,7 +246,7 @@ async def test_an_end_that_is_still_on_its_way_is_waited_for(url: str, reader: T
 async def test_an_end_that_does_not_come_is_waited_for_only_so_long(
     url: str, reader: TurnReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db.read.turns, "FIND_S", 0.5)
+    monkeypatch.setattr(db.read.call.turns, "FIND_S", 0.5)
     whole, cut = call_id(), call_id()
     await insert(url, *turn_of(whole))
     await insert(
@@ -267,7 +267,7 @@ async def test_a_wait_for_a_place_is_not_of_the_time_to_find(
 ) -> None:
     """What waits behind others of its key is found as ever, and lookups of another key do not wait
     behind those of this one."""
-    monkeypatch.setattr(db.read.turns, "FIND_S", 0.5)
+    monkeypatch.setattr(db.read.call.turns, "FIND_S", 0.5)
     places, call = RoundRobin(2), call_id()
     reader = TurnReader.open(url, "anthropic", turn=places.place)
     await insert(url, *turn_of(call))
@@ -331,8 +331,8 @@ async def test_a_turn_too_large_is_left_out_and_the_newest_come_first(
     raw = streamed(CONTENT, "tool_use")
     padded = [*raw, b": " + b"x" * 4000 + b"\n\n"]
     size = sum(map(len, raw))
-    monkeypatch.setattr(db.read.turns, "MAX_CALL_BYTES", 2 * size)
-    monkeypatch.setattr(db.read.turns, "MAX_BYTES", size + 10)
+    monkeypatch.setattr(db.read.call.turns, "MAX_CALL_BYTES", 2 * size)
+    monkeypatch.setattr(db.read.call.turns, "MAX_BYTES", size + 10)
     for call, identity, chunks in (old, "a", raw), (new, "b", raw), (large, "c", padded):
         await insert(
             url,
@@ -380,7 +380,7 @@ async def test_a_database_that_is_away_finds_nothing_and_says_so() -> None:
 async def test_a_database_that_does_not_answer_finds_nothing_within_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(db.read.turns, "FIND_S", 0.3)
+    monkeypatch.setattr(db.read.call.turns, "FIND_S", 0.3)
     held: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: held.append(writer), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice import embedded
 from sluice.processes import ON_LINUX
+from sluice.up import embedded
 from tests.support.checks.record import rows
 from tests.support.servers.up import ENVIRONMENT, ROOT, START_S, up
 

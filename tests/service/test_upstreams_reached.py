@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config
-from sluice.upstreams import check_upstreams
+from settings.config import Config
+from sluice.check.upstreams import check_upstreams
 from tests.support.servers.certificates import certificate
 from tests.support.servers.ports import free_port
 

@@ -25,10 +25,10 @@ from db.read.usage import (
 from db.seals.redact import drop_before
 from db.seals.seal import Sealer
 from db.write.usage import Roller, hour_of
-from protocol.config import Config
 from protocol.errors import AuditUnavailable, InvalidRequest
 from protocol.records import BlockRecord, EndRecord, Record
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams.connection import Connection
 from tests.support.checks.reading import insert
 from tests.support.checks.record import (

@@ -14,7 +14,7 @@ from streams.connection import Connection
 from streams.layout import Entry
 from tests.support.servers.dispatch import dispatched, with_gateway, working
 from tests.support.waiting import wait_until
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.worker import PolicyWorker
 
 DELTAS = 20_000

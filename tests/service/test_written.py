@@ -10,7 +10,7 @@ import pytest
 
 from db.read.queries import AuditReader
 from db.seals.redact import redact
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.records import (
     BlockRecord,
     EndRecord,

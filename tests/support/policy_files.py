@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from protocol.config import Config
+from settings.config import Config
 
 
 def config(**changes: Any) -> Config:

@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from protocol.config import Upstream
 from protocol.errors import UpstreamTokenMissing
 from providers import google_token, tokens
 from providers.doors import azure
 from providers.doors.table import open_door
 from providers.tokens import Token, Tokens
+from settings.config import Upstream
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 

@@ -8,8 +8,8 @@ import pytest
 
 from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
-from protocol.addresses import is_private
 from protocol.request import DialectName
+from protocol.requests.addresses import is_private
 from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL
 
 PRIVATE = """http://169.254.169.254/latest http://localhost/ http://LOCALHOST./x https://127.0.0.1 http://2130706433/ http://0x7f000001

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sluice.agent_file import AgentFile
-from sluice.agents import AGENTS, ANY, Agent, Pointed, named, of_command
-from sluice.connect import connect, lines
+from sluice.agents.agent_file import AgentFile
+from sluice.agents.agents import AGENTS, ANY, Agent, Pointed, named, of_command
+from sluice.agents.connect import connect, lines
 from sluice.errors import SettingsError
 from tests.support.checks.markdown import tables
 from tests.support.clients.coding_agents import CODING_AGENTS

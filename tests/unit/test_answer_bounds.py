@@ -13,7 +13,7 @@ from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, To
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
-from policy.session.slots import Slot, Slots
+from policy.session.answer.slots import Slot, Slots
 from protocol.bounds import (
     MAX_BLOCKS,
     MAX_ID_CHARS,
@@ -25,9 +25,9 @@ from protocol.bounds import (
     MAX_TOOL_CALLS,
     TEXT_STEP_CHARS,
 )
-from protocol.dialects import CLIENTS
+from protocol.bytes.json_strict import dumps
+from protocol.dialects.table import CLIENTS
 from protocol.events import BlockKind
-from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import DialectName
 from protocol.text_calls.scanner import CallScanner, Piece

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
-from protocol.anthropic.cited import read_citation
 from protocol.citations import Citation
-from protocol.dialects import CLIENTS
+from protocol.dialects.anthropic.cited import read_citation
+from protocol.dialects.openai_chat.cited import read_citation as read_annotation
+from protocol.dialects.table import CLIENTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -28,7 +29,6 @@ from protocol.events import (
     TextDelta,
     Usage,
 )
-from protocol.openai_chat.cited import read_citation as read_annotation
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block, decode
 from tests.support.checks.order import check_messages_frames, read_frames

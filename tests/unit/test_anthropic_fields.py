@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.anthropic.blocks import CARRIED
-from protocol.anthropic.cited import read_citation
-from protocol.dialects import DIALECTS
+from protocol.dialects.anthropic.blocks import CARRIED
+from protocol.dialects.anthropic.cited import read_citation
+from protocol.dialects.table import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     AttachmentDelta,

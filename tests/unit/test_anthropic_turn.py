@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from protocol import bounds
-from protocol.anthropic.turn import TurnBuilder, with_turns
-from protocol.json_strict import dumps
+from protocol.bytes.json_strict import dumps
+from protocol.dialects.anthropic.turn import TurnBuilder, with_turns
+from protocol.dialects.turns import StoredTurn, pack_turns, unpack_turns
 from protocol.request import (
     ChatRequest,
     OtherPart,
@@ -19,7 +20,6 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from protocol.turns import StoredTurn, pack_turns, unpack_turns
 from tests.support.upstreams.recordings import framed, own, recordings
 from tests.support.upstreams.turns import events, streamed
 

@@ -19,7 +19,7 @@ from db.seals.findings import Damage, SealFinding
 from gateway import index_page
 from pages.audit.api import served
 from protocol import bounds, errors, unknown_paths
-from protocol.dialects import CLIENTS, client_paths
+from protocol.dialects.table import CLIENTS, client_paths
 from protocol.error_codes import STATUSES
 from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed

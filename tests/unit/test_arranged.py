@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from db.keyring import KeyRing
-from gateway import pages_process
-from gateway.audit_door import (
+from gateway.record import pages_process
+from gateway.record.audit_door import (
     MAX_EXPORTS,
     MAX_OF_OTHERS,
     MAX_QUESTIONS_OF_ONE,
@@ -21,8 +21,8 @@ from gateway.audit_door import (
     is_audit,
 )
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
-from protocol.config import Config, Key, Limits, Role
-from protocol.runtime import Runtime
+from settings.config import Config, Key, Limits, Role
+from settings.runtime import Runtime
 
 OK = (
     b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\ncache-control:"

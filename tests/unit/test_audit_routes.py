@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 
 from db.read.queries import AuditReader
 from pages.audit.api import AuditApi, _make_router
-from protocol.config import Key
+from settings.config import Key
 
 KEYS = {
     b"aud": Key(name="a", sha256="0" * 64, roles=("auditor",)),

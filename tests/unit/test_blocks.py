@@ -9,7 +9,7 @@ from policy.base import (
     Policy,
     TextBlock,
 )
-from protocol.anthropic.cited import read_citation
+from protocol.dialects.anthropic.cited import read_citation
 from protocol.events import (
     AttachmentDelta,
     BlockKind,

@@ -2,9 +2,8 @@
 docs/change/bounds.md, which lists all.
 
 A bound has a maker here, or a test elsewhere that multiplies it. To add one: write its number in
-protocol/bounds.py, a row in docs/change/bounds.md, and a maker below whose key is the number's name, or
-the test that the row names.
-"""
+protocol/bounds.py, a row in docs/change/bounds.md, and a maker below whose key is the number's
+name, or the test that the row names."""
 
 import json
 import math
@@ -22,10 +21,10 @@ from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import CallInfo, Respond
 from policy.session.session import Session
 from protocol import bounds
-from protocol.config import Config, Limits
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
+from settings.config import Config, Limits
 from tests.support.clients.answering import ENDPOINTS
 from tests.support.cpu import counted
 

@@ -1,5 +1,5 @@
-"""The twenty-one faults of gateways and SDKs that others had (docs/change/protocol.md 3), one test or
-family each, judged by the official SDKs.
+"""The twenty-one faults of gateways and SDKs that others had (docs/change/protocol.md 3), one test
+or family each, judged by the official SDKs.
 
 Each goes through decoder, policy session and encoder, streamed and whole, to clients of both
 dialects. What needs processes is in tests/e2e/test_bug_cases.py.

@@ -6,15 +6,15 @@ import pytest
 
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
 from protocol.errors import TookTooLong
 from protocol.records import ChunksRecord, ReleaseRecord, decode_records
+from settings.config import Config
 from streams import layout
 from streams.layout import Entry
 from tests.support.checks.owned_calls import BODY, START, chunk, fragment
-from workers.policy.call import OwnedCall
-from workers.policy.release_queue import HELD_BYTES, PROGRESS_BYTES
-from workers.policy.waits import Waits
+from workers.policy.call.owned import OwnedCall
+from workers.policy.call.release_queue import HELD_BYTES, PROGRESS_BYTES
+from workers.policy.call.waits import Waits
 
 
 def make(*, released: int = 0) -> OwnedCall:
@@ -61,7 +61,7 @@ def test_a_step_that_takes_too_long_while_its_error_is_logged_ends_its_call(
         if message == "call broken":
             raise TookTooLong
 
-    monkeypatch.setattr(logging.getLogger("workers.policy.call"), "error", error)
+    monkeypatch.setattr(logging.getLogger("workers.policy.call.owned"), "error", error)
     begun, fed, told = make(), make(), make()
     monkeypatch.setattr(Session, "begin", lambda *_: 1 / 0)
     late = make()
@@ -103,7 +103,7 @@ def test_chunks_of_a_broken_step_are_on_record_once(
 
 def test_a_bug_in_encoding_gives_no_release(monkeypatch: pytest.MonkeyPatch) -> None:
     call = make()
-    monkeypatch.setattr("workers.policy.reply_writer.render", lambda *_: 1 / 0)
+    monkeypatch.setattr("workers.policy.call.reply_writer.render", lambda *_: 1 / 0)
     assert call.next_release(1) is None
     assert call.is_broken and call.queue.sending is None
 

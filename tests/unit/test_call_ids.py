@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.base import Block, Policy, ToolCall, Verdict
+from policy.session.answer.ids import CallIds, minted
 from policy.session.effects import CallInfo, SessionEffects
-from policy.session.ids import CallIds, minted
 from policy.session.session import Session
 from protocol.bounds import MAX_TOOL_CALLS
-from protocol.config import Config
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import DialectName
+from settings.config import Config
 from tests.support.upstreams.responses import function_call, response
 
 CALL = "019b7600-0000-7000-8000-000000000001"

@@ -13,12 +13,12 @@ import pytest
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config, Limits
+from settings.config import Config, Limits
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry
 from tests.support.checks.owned_calls import BODY, START, fragment
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.facts import FactWatcher
 from workers.policy.release import Releaser
 

@@ -8,7 +8,6 @@ import pytest
 
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
 from protocol.records import (
     BlockRecord,
     ChunksRecord,
@@ -18,12 +17,13 @@ from protocol.records import (
     ReleaseRecord,
     decode_records,
 )
+from settings.config import Config
 from streams import layout, scripts
 from streams.layout import Entry, Relayed, Start
 from streams.metrics import Count, pack
 from tests.support.checks.record import tool_call_record
 from workers.call_totals import DecisionCounts
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 BODY = json.dumps(
     {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}

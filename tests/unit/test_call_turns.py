@@ -10,14 +10,21 @@ import pytest
 from policy.session import opening
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
+from protocol.dialects.turns import (
+    Lost,
+    RecordedTurns,
+    StoredTurn,
+    WantedTurns,
+    pack_turns,
+    unpack_turns,
+)
 from protocol.records import EventRecord, decode_records
 from protocol.request import ChatRequest, DialectName, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
-from protocol.turns import Lost, RecordedTurns, StoredTurn, WantedTurns, pack_turns, unpack_turns
+from settings.config import Config
 from streams import layout
 from streams.layout import Start
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.turns import NONE, pack_newest, unpack_fact
 
 CALL = {"id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from policy.base import Block, ToolCall
-from policy.carried import (
+from policy.effects.carried import (
     carries_secret,
     gives_keys,
     in_name,
@@ -18,10 +18,10 @@ from policy.carried import (
     sends_key_astray,
     unwrapped,
 )
-from policy.effects import Scope
+from policy.effects.effect import Scope
+from policy.effects.network import host_scope
 from policy.loading import load
-from policy.network import host_scope
-from protocol.config import PolicyStep
+from settings.config import PolicyStep
 from tests.support.cpu import slowness
 
 KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

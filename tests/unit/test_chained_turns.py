@@ -8,10 +8,10 @@ import pytest
 
 from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
-from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
+from protocol.dialects.turns import StoredTurn, WantedTurns
 from protocol.stored_answers import StoredAnswers
-from protocol.turns import StoredTurn, WantedTurns
+from settings.config import Config
 from tests.support.checks.decoding import turns_of
 from tests.support.upstreams.responses import response
 

@@ -1,5 +1,5 @@
-"""Vendors whose API is like chat/completions: what each does otherwise, as rows (docs/change/protocol.md),
-and the recordings of them."""
+"""Vendors whose API is like chat/completions: what each does otherwise, as rows
+(docs/change/protocol.md), and the recordings of them."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from protocol import codecs
 from protocol.citations import Citation
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import (
     ArgumentsDelta,

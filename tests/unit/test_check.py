@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config, Key
 from protocol.errors import PolicyFailed
-from sluice import check, time_limit
+from settings.config import Config, Key
+from sluice.check import check, time_limit
+from sluice.check.trial import Tried, demo_judgement, try_call, try_text
 from sluice.config_file import parse
-from sluice.trial import Tried, demo_judgement, try_call, try_text
 
 UPSTREAM = (
     "upstreams: {u: {dialect: openai, base_url: 'http://h/v1', api_key_env: MY_KEY}}\nmodels:"

@@ -3,8 +3,8 @@ lacks a path usual for it a warning."""
 
 import pytest
 
-from protocol.config import Config
-from sluice.address_check import address_mistakes, address_warnings
+from settings.config import Config
+from sluice.check.address_check import address_mistakes, address_warnings
 
 
 @pytest.mark.parametrize(

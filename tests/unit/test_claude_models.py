@@ -2,8 +2,8 @@
 
 import re
 
-from protocol.anthropic.models import MODELS
-from protocol.neutral import EFFORTS
+from protocol.dialects.anthropic.models import MODELS
+from protocol.requests.neutral import EFFORTS
 
 
 def test_the_data_has_its_shape() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from policy.base import Policy
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol import sessions
-from protocol.config import Config
+from protocol.conversations import sessions
+from protocol.conversations.sessions import SessionHeaders
 from protocol.records import CallRecord, EventRecord
 from protocol.request import ChatRequest
-from protocol.sessions import SessionHeaders
+from settings.config import Config
 
 UUID = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
 CLAUDE = {

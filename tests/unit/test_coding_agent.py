@@ -8,7 +8,7 @@ import pytest
 
 from policy.base import Allow, Policy, ToolCall
 from policy.loading import load
-from protocol.config import Config, PolicyStep
+from settings.config import Config, PolicyStep
 
 
 @cache

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from protocol.config import DEMO_MODELS, Config
 from protocol.server_tools.data import table
+from settings.config import DEMO_MODELS, Config
 from sluice.errors import SettingsError
 from sluice.settings import parse_config
 

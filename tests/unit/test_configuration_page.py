@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from policy.loading import BUILT_IN
-from protocol.config import Config, Limits
 from scripts.configuration import PAGE, keys, page
 from scripts.pages import DOCS
+from settings.config import Config, Limits
 
 README = DOCS.parent / "README.md"
 _ANCHOR = re.compile(r"[^a-z0-9_ -]")

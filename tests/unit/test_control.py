@@ -28,7 +28,6 @@ from policy.scores import AuditRule, ProtocolChoice, Score
 from policy.session.effects import CallInfo, SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_ASKS
-from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.records import (
     DecisionRecord,
@@ -38,6 +37,7 @@ from protocol.records import (
     ToolCallRecord,
 )
 from protocol.request import ChatRequest
+from settings.config import Config, PolicyStep
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
 
 CALL = ToolCall(1, 0, "t", "bash", '{"command": "ls"}', {"command": "ls"}, None, nonce="mark")

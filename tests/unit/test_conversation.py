@@ -22,7 +22,9 @@ from pages.conversation import (
     wanted,
 )
 from pages.session_export import FORMS
-from protocol.dialects import CLIENTS
+from protocol.conversations.histories import MARK_BYTES, history, split
+from protocol.conversations.prefix_tree import Marked, common_bytes, place
+from protocol.dialects.table import CLIENTS
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -34,8 +36,6 @@ from protocol.events import (
     StopReason,
     TextDelta,
 )
-from protocol.histories import MARK_BYTES, history, split
-from protocol.prefix_tree import Marked, common_bytes, place
 from protocol.request import ChatRequest
 from tests.support.cpu import slowness
 

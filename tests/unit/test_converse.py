@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from protocol import codecs
+from protocol.bytes.eventstream import EventStreamSplitter, message
+from protocol.bytes.json_strict import loads_arguments, normal_arguments
 from protocol.citations import Citation
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import NotFound, RateLimited, RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -27,8 +29,6 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.eventstream import EventStreamSplitter, message
-from protocol.json_strict import loads_arguments, normal_arguments
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block, digest
 from tests.support.clients.sdk import anthropic_answer, openai_answer

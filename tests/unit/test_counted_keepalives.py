@@ -11,12 +11,12 @@ import pytest
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.bounds import FIRST_KEEPALIVE_S
-from protocol.config import Config
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.events import UpstreamFailed
+from settings.config import Config
 from streams.layout import Entry, unpack_reply
 from tests.support.checks.owned_calls import START, chunk
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 BODY = json.dumps({"model": "demo", "stream": True, "input": "x", "instructions": "long"}).encode()
 CHAT = {

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from policy.credentials import MAX_SECRETS, entropy, secrets_in
+from policy.effects.credentials import MAX_SECRETS, entropy, secrets_in
 from tests.support.cpu import slowness
 
 # written in two pieces, so that no scanner takes this file for a leak

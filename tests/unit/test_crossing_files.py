@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from policy.judge_view import keep, view
+from policy.judging.view import keep, view
 from protocol import codecs
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated

@@ -2,8 +2,8 @@
 
 import pytest
 
+from policy.session.answer.ids import CallIds, alike
 from policy.session.answer_log import AnswerLog
-from policy.session.ids import CallIds, alike
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,

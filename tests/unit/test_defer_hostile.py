@@ -31,11 +31,11 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
+from policy.session.answer.slots import FIRST_SUSPECT
 from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, Output, Respond, SendUpstream
 from policy.session.session import Session
-from policy.session.slots import FIRST_SUSPECT
-from protocol.dialects import CLIENTS as TABLE
+from protocol.dialects.table import CLIENTS as TABLE
 from protocol.events import BlockKind, BlockStart, TextDelta
 from protocol.records import (
     AttemptRecord,

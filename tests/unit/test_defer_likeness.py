@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policy.base import ALLOW, Block, ToolCall, Verdict
-from policy.session.likeness import in_shape
+from policy.session.answer.likeness import in_shape
 from protocol.request import DialectName
 from tests.support.checks.deferred import (
     CASES,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import demo
+from demo import model as demo
 from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
 from protocol.request import DialectName
 from tests.support.clients.sdk import anthropic_answer, openai_answer

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from gateway.demo_schema import SizeBudget, TooMuch, instance, required
+from demo.schema import SizeBudget, TooMuch, instance, required
 from protocol.bounds import DEMO_MADE_CHARS, DEMO_VALUES
 from tests.support.cpu import slowness
 

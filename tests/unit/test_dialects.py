@@ -8,18 +8,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol.config import DEMO_MODELS, Upstream
-from protocol.dialect import Dialect
-from protocol.dialects import CLIENTS, DEFAULT, DIALECTS, check_name, client_paths, of_client
+from protocol.dialects.base import Dialect
+from protocol.dialects.table import CLIENTS, DEFAULT, DIALECTS, check_name, client_paths, of_client
 from protocol.errors import InvalidRequest, StreamProtocolError
 from providers import endpoints
+from settings.config import DEMO_MODELS, Upstream
 from streams import layout
 from tests.support import toy
 from tests.support.repository import ROOT, tracked
 
-PRODUCT = ("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice")
+PRODUCT = (
+    *("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice"),
+    *("settings", "demo"),
+)
 NAMED = re.compile(r'"(?:openai|anthropic)"|\.dialect (?:==|!=) (?!\w+\.dialect\b)')
-GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py", "sluice/agents.py")
+GUIDED = ("protocol/target.py", "protocol/text_calls/prompt.py", "sluice/agents/agents.py")
 """`guided: openai` is the name of a server's way to take a schema; the last has settings of other
 programs."""
 

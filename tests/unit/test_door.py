@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway import door as doors
-from gateway import pages_process
-from gateway.door import MAX_IN_PIECES, MAX_STREAMS, PagesRelay, is_page
+from gateway.record import door as doors
+from gateway.record import pages_process
+from gateway.record.door import MAX_IN_PIECES, MAX_STREAMS, PagesRelay, is_page
 from pages.http.request_checks import NOWHERE
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
-from protocol.config import Config
-from protocol.pages import Pages
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.pages import Pages
+from settings.runtime import Runtime
 from streams.logins import LOGIN_HEADER, login_of
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

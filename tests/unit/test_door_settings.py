@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config, Upstream
-from sluice import check, upstreams
+from settings.config import Config, Upstream
+from sluice.check import check, upstreams
 from sluice.config_file import parse
 from tests.support.upstreams.replay import replaying
 

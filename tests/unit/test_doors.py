@@ -13,8 +13,7 @@ import httpx2
 import openai
 import pytest
 
-from protocol.config import Upstream
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import InvalidRequest, UpstreamTokenMissing
 from providers import sigv4
 from providers.doors import bedrock, vertex
@@ -24,6 +23,7 @@ from providers.doors.table import open_door
 from providers.doors.vertex import VertexDoor
 from providers.sigv4 import AwsKey
 from providers.tokens import Token
+from settings.config import Upstream
 
 MESSAGES = {
     "model": "claude-x@1:0",

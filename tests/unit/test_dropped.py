@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
 from protocol.dropped import HEADER, MAX_BYTES, header_value
+from settings.config import Config
 from streams import layout
 from streams.layout import Entry, Start
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 CHUNK = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
 

@@ -10,7 +10,6 @@ import pytest
 from policy.base import Block, Policy
 from policy.session.effects import CallInfo, Respond
 from policy.session.session import Session
-from protocol.copied import copied
 from protocol.request import (
     ChatRequest,
     DialectName,
@@ -18,6 +17,7 @@ from protocol.request import (
     ToolResultPart,
     Turn,
 )
+from protocol.requests.copied import copied
 from tests.support.checks.approving import SCHEMA
 from tests.support.clients.answering import CONFIG, ENDPOINTS
 from tests.support.clients.changed import BODIES, FAMILIES, MODEL, every_way, sent_by, texts

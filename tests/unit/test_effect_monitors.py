@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from policy.base import Context, ToolCall
-from policy.effects import Effect
+from policy.effects.effect import Effect
+from policy.effects.severity import severity, worst
 from policy.monitors.base import Monitor
 from policy.monitors.network import NetworkMonitor
 from policy.monitors.paths import PathsMonitor
@@ -16,7 +17,6 @@ from policy.monitors.shell import ShellMonitor
 from policy.monitors.sql import SqlMonitor
 from policy.monitors.table import MONITORS
 from policy.scores import Score
-from policy.severity import severity, worst
 from protocol.request import ChatRequest
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))

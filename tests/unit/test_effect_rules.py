@@ -10,10 +10,10 @@ from policy.base import ALLOW, Allow, AskJudge, Block, Context, ToolCall, Verdic
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
 from policy.loading import make
-from protocol.config import PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.request import ChatRequest
-from sluice.check import examine
+from settings.config import PolicyStep
+from sluice.check.check import examine
 from sluice.config_file import parse
 
 

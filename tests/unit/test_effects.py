@@ -1,6 +1,6 @@
 """Effects are values that rules can ask about."""
 
-from policy.effects import MAX_TARGET, Effect, matches
+from policy.effects.effect import MAX_TARGET, Effect, matches
 
 
 def test_an_effect_matches_what_is_asked_and_nothing_asked_matches_all() -> None:

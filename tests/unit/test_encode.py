@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import dialects
+from protocol.dialects import table as dialects
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,

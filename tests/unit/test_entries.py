@@ -1,8 +1,8 @@
 """How a gateway's chunks become entries of the call's stream."""
 
-from gateway.appender import ENTRY_CHUNKS
-from gateway.calls import OpenCall
-from protocol.dialects import CLIENTS
+from gateway.call.appender import ENTRY_CHUNKS
+from gateway.call.calls import OpenCall
+from protocol.dialects.table import CLIENTS
 from streams import layout
 
 

@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from protocol import codecs, errors_wire
-from protocol.anthropic import count_tokens
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.anthropic import count_tokens
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import (
     RemoteProtocolError,
 )

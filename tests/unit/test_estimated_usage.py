@@ -10,13 +10,13 @@ import pytest
 
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.events import MessageStop, uncached
 from protocol.records import EndRecord, EventRecord
 from protocol.request import DialectName
+from settings.config import Config
 from tests.support.checks.owned_calls import START
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 WORDS = "word " * 20
 ASKED = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "please " * 50}]}

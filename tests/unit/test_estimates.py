@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
 

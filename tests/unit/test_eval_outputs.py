@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import jsonschema_rs
 import pytest
 
-from protocol.config import Config
+from settings.config import Config
 from sluice.eval import bounds, dataset, disguises, folder, inspect_log, junit, page, run, table
 from sluice.eval.summary import summarize
 

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from policy.base import Judgement
-from protocol.config import Config
-from protocol.policy_set import read_by_sessions
+from settings.config import Config
+from settings.policy_set import read_by_sessions
+from sluice.check.trial import demo_judgement, try_call
 from sluice.errors import SettingsError
 from sluice.eval import command, dataset, run
 from sluice.eval.case_bytes import WIRES
 from sluice.eval.play import CaseJudgement, CaseOutcome, play
 from sluice.eval.summary import summarize
-from sluice.trial import demo_judgement, try_call
 
 DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
 OWN = {

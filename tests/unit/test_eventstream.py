@@ -9,8 +9,8 @@ import pytest
 from botocore.eventstream import EventStreamBuffer
 
 from protocol.bounds import MAX_EVENT_VALUES, MAX_MESSAGE_HEADER_BYTES
+from protocol.bytes.eventstream import EventStreamSplitter, message, parse_message, readable
 from protocol.errors import RemoteProtocolError
-from protocol.eventstream import EventStreamSplitter, message, parse_message, readable
 
 MOST = 1 << 20
 HEADERS = {

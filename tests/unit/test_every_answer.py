@@ -12,7 +12,7 @@ import pytest
 
 from policy.base import Policy
 from protocol.citations import Citation
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,

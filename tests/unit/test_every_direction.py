@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from protocol import codecs, config_faults
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol import codecs
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.target import Target
 from providers.doors import vertex
+from settings import config_faults
 from tests.support.checks.markdown import DOCS, names, tables
 
 Json = dict[str, Any]

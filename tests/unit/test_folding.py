@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import folding
-from protocol.folding import fold, is_plain, nfkc, without_unseen
+from protocol.bytes import folding
+from protocol.bytes.folding import fold, is_plain, nfkc, without_unseen
 from tests.support.cpu import slowness
 
 

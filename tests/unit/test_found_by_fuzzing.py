@@ -20,9 +20,9 @@ from policy.base import (
 from policy.session.effects import CallInfo, Output
 from policy.session.session import Session
 from protocol import codecs
-from protocol.anthropic.turn import TurnBuilder
-from protocol.config import Config
-from protocol.dialects import CLIENTS
+from protocol.bytes.json_strict import dumps, loads_exact
+from protocol.dialects.anthropic.turn import TurnBuilder
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest, RemoteProtocolError
 from protocol.events import (
     AttachmentDelta,
@@ -33,9 +33,9 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.json_strict import dumps, loads_exact
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, TextCall, Thought
+from settings.config import Config
 from tests.support.upstreams.frames import delta, end, message, start, stop
 from tests.support.upstreams.recordings import framed
 

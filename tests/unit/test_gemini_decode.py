@@ -8,7 +8,7 @@ import pytest
 
 from protocol import codecs
 from protocol.citations import Citation
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     AttachmentDelta,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from policy.judging import REPLY_SCHEMA
-from protocol.config import Upstream
-from protocol.dialects import DIALECTS
+from policy.judging.prompt import REPLY_SCHEMA
+from protocol.dialects.table import DIALECTS
+from settings.config import Upstream
 from tests.support.upstreams.gemini import answer, check_request
 from tests.support.upstreams.judging import question
 from workers.judge.request_forms import LearnedForms, reply_text, request_body

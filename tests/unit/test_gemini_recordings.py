@@ -12,11 +12,11 @@ import pytest
 from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol import codecs
-from protocol.anthropic.wire import UNSIGNED
-from protocol.config import Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.anthropic.wire import UNSIGNED
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.events import BlockKind, Event, MessageStop, SignatureDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
+from settings.config import Config
 from tests.support.checks.decoding import by_block, decode, digest, turns_of
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams.gemini import calls_in, opaque, said, sdk_answer

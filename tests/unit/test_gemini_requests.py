@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from protocol.bytes.json_schema import Unsupported
+from protocol.dialects.gemini.messages_write import NO_SIGNATURE
+from protocol.dialects.gemini.schema import openapi
+from protocol.dialects.gemini.tools_write import NAMES
+from protocol.dialects.turns_write import SYSTEM_MARK
 from protocol.errors import InvalidRequest
-from protocol.gemini.messages_write import NO_SIGNATURE
-from protocol.gemini.schema import openapi
-from protocol.gemini.tools_write import NAMES
-from protocol.json_schema import Unsupported
-from protocol.names import Names
-from protocol.turns_write import SYSTEM_MARK
+from protocol.requests.names import Names
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, piece, stored_turn, write
 
 USER: dict[str, Any] = {"role": "user", "content": "hi"}

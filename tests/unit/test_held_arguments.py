@@ -7,8 +7,8 @@ from policy.base import Policy
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
-from protocol.json_strict import dumps
+from protocol.bytes.json_strict import dumps
+from settings.config import Config
 
 BODY = dumps(
     {"model": "demo-openai", "stream": True, "messages": [{"role": "user", "content": "go"}]}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.histories import MARK_BYTES, NONE, history, split, typed
-from protocol.prefix_tree import MAIN, Marked, Placed, place
+from protocol.conversations.histories import MARK_BYTES, NONE, history, split, typed
+from protocol.conversations.prefix_tree import MAIN, Marked, Placed, place
 from tests.support.cpu import slowness
 
 
@@ -69,7 +69,7 @@ def test_marks_of_turns_that_come_again_are_the_same_ones(monkeypatch: pytest.Mo
     bodies = [_body(*turns[:n]) for n in range(1, 10)]
     assert [history(body, known) for body in bodies] == [history(body) for body in bodies]
     assert len(known) == 8
-    monkeypatch.setattr("protocol.histories._MOST_KNOWN", 3)
+    monkeypatch.setattr("protocol.conversations.histories._MOST_KNOWN", 3)
     assert [history(body, known) for body in bodies] == [history(body) for body in bodies]
     assert len(known) <= 8
 

@@ -16,8 +16,8 @@ from policy.builtin.tool_rules import ToolRules
 from policy.loading import load
 from policy.session.effects import CallInfo, SendUpstream
 from policy.session.session import Session
-from protocol.config import Config, PolicyStep
 from protocol.request import ChatRequest, TextPart, Turn
+from settings.config import Config, PolicyStep
 from tests.support.clients.answering import Answer
 
 CALL = "01990000-0000-7000-8000-000000000000"

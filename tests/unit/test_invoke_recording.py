@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import MessageStop, TextDelta, UpstreamFailed
 from providers.doors.bedrock import Unwrapped

@@ -12,10 +12,10 @@ import pytest
 from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_rules import ToolRules
-from policy.session.echo import Echo
-from protocol.dialects import CLIENTS
+from policy.session.answer.echo import Echo
+from protocol.bytes.json_strict import dumps
+from protocol.dialects.table import CLIENTS
 from protocol.events import BlockKind
-from protocol.json_strict import dumps
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer, direct

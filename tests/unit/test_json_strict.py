@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import json_strict
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_ODD_KEY_CHARS
-from protocol.errors import InvalidRequest
-from protocol.json_strict import (
+from protocol.bytes import json_strict
+from protocol.bytes.json_strict import (
     MAX_DEPTH,
     AmbiguousJson,
     dumps,
@@ -22,6 +21,7 @@ from protocol.json_strict import (
     loads_foreign,
     normal_arguments,
 )
+from protocol.errors import InvalidRequest
 from tests.support.cpu import slowness
 
 JSON = st.recursive(

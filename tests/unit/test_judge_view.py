@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import judge_view, judging
 from policy.base import AnswerSoFar, AskJudge, Block, Context, EarlierCall, EarlierText, ToolCall
 from policy.builtin.tool_judge import ToolJudge
-from policy.judge_view import cut, level
+from policy.judging import prompt as judging
+from policy.judging import view as judge_view
+from policy.judging.view import cut, level
 from policy.session import nonces
 from protocol.bounds import MAX_ANSWER_BYTES
+from protocol.bytes.json_strict import loads_arguments
 from protocol.events import BlockKind
-from protocol.json_strict import loads_arguments
 from protocol.request import (
     ChatRequest,
     OtherPart,

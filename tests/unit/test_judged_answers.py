@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from policy.answer import AnswerHistory
 from policy.base import AskJudge, EarlierCall, EarlierText, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
+from policy.judging.answer import AnswerHistory
 from policy.session.effects import CallInfo, JudgeRequest, SendUpstream, SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
-from protocol.config import Config
 from protocol.events import BlockKind
 from protocol.records import JudgementRecord, ToolCallRecord
+from settings.config import Config
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk
 
 HARMLESS = Judgement(probability=0.0)

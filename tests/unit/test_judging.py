@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy import judge_view, judging
 from policy.base import (
     ALLOW,
     Allow,
@@ -19,12 +18,14 @@ from policy.base import (
     ToolCall,
 )
 from policy.builtin.tool_judge import ToolJudge
-from policy.judging import JudgementInvalid, parse_reply, sealed, without
+from policy.judging import prompt as judging
+from policy.judging import view as judge_view
+from policy.judging.prompt import JudgementInvalid, parse_reply, sealed, without
 from policy.loading import load
 from policy.session.chain import Chain, Decision
-from protocol.config import PolicyStep
-from protocol.json_strict import AmbiguousJson, loads_arguments
+from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, TextPart, Tool, Turn
+from settings.config import PolicyStep
 from workers.judge import demo as demo_judge
 
 CORPUS = json.loads(

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from db.read.answers import StoredAnswer, _expansion
+from db.read.call.answers import StoredAnswer, _expansion
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
+from protocol.dialects.responses.stored_answers import Keeper
+from protocol.dialects.turns import WantedTurns
 from protocol.records import CallRecord, EndRecord, EventRecord
-from protocol.responses.stored_answers import Keeper
 from protocol.stored_answers import StoredAnswers, StoredRequest, WantedAnswers, pack
-from protocol.turns import WantedTurns
+from settings.config import Config
 from streams import layout
 from streams.layout import Reply, Start
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.turns import NONE
 
 CALL = "0197a1b2-0000-7000-8000-0000000000aa"

@@ -12,8 +12,8 @@ import pytest
 from db import keyring
 from db.keyring import KeyRing, refusal
 from protocol.bounds import MAX_LOOKED_UP_KEYS, MAX_UNKNOWN_KEYS
-from protocol.config import Key
 from protocol.errors import AuditUnavailable, Unauthenticated
+from settings.config import Key
 from tests.support.waiting import wait_until
 
 

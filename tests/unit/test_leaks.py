@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.leaks import leaks
+from policy.effects.leaks import leaks
 from tests.support.cpu import slowness
 
 MD = ".md"

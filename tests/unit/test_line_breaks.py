@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.bytes.sse import escape_breaks, parse_event
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.events import MessageStart, RawDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
-from protocol.sse import escape_breaks, parse_event
 from tests.support.clients.answering import Answer, Watch
 from tests.support.upstreams.joined_text import completion, fields, message
 

@@ -10,8 +10,8 @@ import pytest
 from bench.histories import history
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
-from protocol.histories import typed
+from protocol.conversations.histories import typed
+from settings.config import Config
 from tests.support.cpu import counted
 
 CALL = "01990000-0000-7000-8000-000000000000"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice import check
+from sluice.check import check
 from sluice.config_file import load_config, parse, parse_config
 from sluice.errors import SettingsError
 from sluice.mistakes import Finding, Mistakes

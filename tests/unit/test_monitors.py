@@ -16,7 +16,7 @@ from policy.base import (
     Judgement,
     ToolCall,
 )
-from policy.judge_view import View
+from policy.judging.view import View
 from policy.monitors.base import Monitor
 from policy.monitors.model import ModelMonitor
 from policy.monitors.table import MONITORS

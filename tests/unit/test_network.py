@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from policy.network import MAX_URLS, host_of, host_scope, hosts_in
+from policy.effects.network import MAX_URLS, host_of, host_scope, hosts_in
 from tests.support.cpu import slowness
 
 

@@ -7,10 +7,20 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.anthropic import Messages
-from protocol.anthropic import write as to_messages
+from protocol.dialects.anthropic import Messages
+from protocol.dialects.anthropic import write as to_messages
+from protocol.dialects.openai_chat import write as to_chat
 from protocol.errors import InvalidRequest
-from protocol.neutral import (
+from protocol.request import (
+    ChatRequest,
+    OtherPart,
+    TextPart,
+    Tool,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
+from protocol.requests.neutral import (
     MediaPart,
     NeutralPart,
     NeutralRequest,
@@ -20,16 +30,6 @@ from protocol.neutral import (
     ProviderResultPart,
     SummaryPart,
     ThinkingPart,
-)
-from protocol.openai_chat import write as to_chat
-from protocol.request import (
-    ChatRequest,
-    OtherPart,
-    TextPart,
-    Tool,
-    ToolResultPart,
-    ToolUsePart,
-    Turn,
 )
 from protocol.target import Target, Translated
 

@@ -19,20 +19,20 @@ from policy.base import (
 )
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
-from policy.session.blocks import CallBlocks
+from policy.session.answer.blocks import CallBlocks
+from policy.session.answer.outbox import Outbox
+from policy.session.answer.searching import holds_call
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond
-from policy.session.outbox import Outbox
-from policy.session.searching import holds_call
 from policy.session.session import Session
-from protocol.config import Config, NoticeForm
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.records import (
     BlockRecord,
     EventRecord,
     ToolCallRecord,
 )
 from protocol.request import ChatRequest, DialectName, Tool
+from settings.config import Config, NoticeForm
 from tests.support.checks.block_runs import Run, client, server, text
 from tests.support.clients.answering import CONFIG, Answer
 from tests.support.clients.sdk import responses_answer

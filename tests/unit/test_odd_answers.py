@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from protocol import codecs
+from protocol.dialects.gemini.grounding import recited
 from protocol.events import (
     BlockKind,
     BlockStart,
@@ -15,7 +16,6 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.gemini.grounding import recited
 from tests.support.upstreams.completions import HEAD, body_of, chunk, encode, stream, whole
 
 NOTHING: dict[str, Any] = {"function_call": {"name": "", "arguments": ""}}
@@ -32,7 +32,7 @@ def test_zero_values_are_no_call_and_no_missing_end() -> None:
 
 @pytest.mark.parametrize("finishes", [("", None), (None, None)])
 def test_a_stream_that_says_no_end_at_all_was_cut(finishes: tuple[str | None, str | None]) -> None:
-    from protocol.dialects import DIALECTS
+    from protocol.dialects.table import DIALECTS
 
     decoder = DIALECTS["openai"].decoder()
     for frame in body_of(*(chunk(finish, content="a") for finish in finishes)).split(b"\n\n")[:2]:

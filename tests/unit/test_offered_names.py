@@ -11,13 +11,13 @@ from policy.patterns import NamePatterns
 from policy.session.effects import CallInfo, Output
 from policy.session.session import Session
 from protocol import codecs
-from protocol.config import Config
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
-from protocol.names import OfferedNames
 from protocol.records import ToolCallRecord
 from protocol.request import Tool, ToolUsePart
+from protocol.requests.names import OfferedNames
 from protocol.target import Target
+from settings.config import Config
 
 BASH: dict[str, Any] = {"type": "function", "name": "bash", "parameters": {"type": "object"}}
 WAIT: dict[str, Any] = {"type": "function", "name": "wait", "parameters": {"type": "object"}}

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from policy.monitors.intent import Wishes, private
-from protocol.config import Config
 from protocol.request import ChatRequest, ToolUsePart
+from settings.config import Config
 from sluice.eval import run as running
 from sluice.eval.dataset import read
 from tests.support.checks.provenance import EVIL, asked, value

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
 from protocol.bounds import FIRST_KEEPALIVE_S
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import StreamProtocolError
 from streams import layout
 from streams.connection import Append, _pack

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,

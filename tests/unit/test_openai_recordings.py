@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
+from protocol.dialects.table import CLIENTS
 from protocol.events import (
     AttachmentDelta,
     BlockKind,
@@ -19,7 +20,6 @@ from protocol.events import (
     MessageStop,
     UpstreamFailed,
 )
-from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import decode, digest, texts
 from tests.support.clients.sdk import openai_answer

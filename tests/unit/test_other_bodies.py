@@ -8,10 +8,10 @@ import pytest
 
 from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
-from protocol.config import Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
+from settings.config import Config
 
 TOOL = {
     "type": "function",

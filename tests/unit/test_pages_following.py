@@ -15,7 +15,6 @@ from pages.call.following import FIRST_CHARS, HELD_MS, Following, StartFacts, pa
 from pages.http.application import App
 from pages.page import PageRequest, Who
 from pages.views import live
-from protocol.config import Config
 from protocol.records import (
     BlockRecord,
     EndRecord,
@@ -24,7 +23,8 @@ from protocol.records import (
     ToolCallRecord,
     ToolReleaseRecord,
 )
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams.layout import Entry
 from tests.support.cpu import slowness
 from tests.support.waiting import watched

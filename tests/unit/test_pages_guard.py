@@ -35,21 +35,21 @@ from pages.http.views import (
     MOST_OF_ONE,
     MOST_STREAMS_OF_ONE,
     OpenAnswers,
-    Turns,
+    PageTurns,
 )
 from pages.http.visit import Visit
 from pages.page import Download, PageRequest, Route, sliced
 from pages.views import call
 from pages.views.call import SPOOLED_BYTES, spooled
-from protocol.config import Config
 from protocol.errors import (
     AuditUnavailable,
     Forbidden,
     InvalidRequest,
     RateLimited,
 )
-from protocol.pages import Pages
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.pages import Pages
+from settings.runtime import Runtime
 from sluice.logs import JsonLines
 
 HERE = Site("http://127.0.0.1:8080", is_secure=False, is_loopback=True)
@@ -345,7 +345,7 @@ async def test_unknown_cookies_are_looked_up_one_at_a_time_and_known_ones_at_onc
 
 
 async def test_one_key_leaves_room_for_others() -> None:
-    turns = Turns()
+    turns = PageTurns()
 
     async def ask(key_id: str) -> None:
         async with turns.turn(key_id):

@@ -10,7 +10,7 @@ import pytest
 
 from pages.audit.keyed import KeyedAudit
 from pages.main import LazyApp, bind, bind_for_browsers
-from protocol.config import Config, Key
+from settings.config import Config, Key
 from tests.support.servers.pages_runtime import runtime
 
 

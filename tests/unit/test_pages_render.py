@@ -15,7 +15,7 @@ from pages.http import plain
 from pages.page import Page, PageRequest, Services, Who
 from pages.pretty import pretty
 from pages.render import _environment, cut, duration, render_outside, size, thousands
-from protocol.shipped import VERSION
+from settings.shipped import VERSION
 
 CSS_BYTES, JS_BYTES = 15_000, 15_500
 

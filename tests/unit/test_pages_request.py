@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pages.call import request
-from protocol.dialects import CLIENTS, DEFAULT
+from protocol.dialects.table import CLIENTS, DEFAULT
 
 
 def shown(**body: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pages.call.sides import BlockOutcome, Got, Listener, SideBlock, align, in_order, read_client
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 
 
 def frame(value: dict[str, Any]) -> bytes:

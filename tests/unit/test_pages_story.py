@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.read.story import BlockDetails, ChunkSpan, Overview
+from db.read.call.story import BlockDetails, ChunkSpan, Overview
 from pages.call import arguments, head, story
 from pages.call.sides import Got, SideBlock
 from pages.call.story import Cut, Sides

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pages.call import request, whole_text
 from pages.views import text as texts
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from tests.support.checks.whole_text import released_in
 from tests.support.waiting import watched
 

@@ -9,9 +9,9 @@ import pytest
 from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.bounds import MAX_FIELDS
-from protocol.config import Config
 from protocol.server_tools.data import table
 from protocol.target import MAX_DROPPED
+from settings.config import Config
 from tests.support.clients.answering import CONFIG
 
 

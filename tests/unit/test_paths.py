@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from policy.paths import place
+from policy.effects.paths import place
 from tests.support.cpu import slowness
 
 

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from protocol.errors import LocalProtocolError
-from workers.policy.phases import Phase, Step, next_phase
+from workers.policy.call.phases import Phase, Step, next_phase
 
 POSSIBLE = {
     ("claimed", "take over", "taken over"),

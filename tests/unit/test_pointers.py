@@ -135,12 +135,14 @@ def test_a_pointer_that_leads_nowhere_is_found() -> None:
 
 
 def test_a_name_that_is_gone_is_found() -> None:
-    assert broken_files("`protocol/none.py` and `protocol/sse.py:Nobody`") == [
+    assert broken_files("`protocol/none.py` and `protocol/bytes/sse.py:Nobody`") == [
         "protocol/none.py",
-        "protocol/sse.py:Nobody",
+        "protocol/bytes/sse.py:Nobody",
     ]
     assert (
-        broken_files("`protocol/sse.py`, `protocol/`, `protocol/events.py:StopReason.REFUSAL`")
+        broken_files(
+            "`protocol/bytes/sse.py`, `protocol/`, `protocol/events.py:StopReason.REFUSAL`"
+        )
         == []
     )
 

@@ -8,9 +8,9 @@ import yaml
 
 from policy.base import Allow, Block, Context, Policy, Replace, ToolCall
 from policy.loading import BUILT_IN, load
-from protocol.config import Config
 from protocol.request import ChatRequest, Tool
-from sluice.trial import try_text
+from settings.config import Config
+from sluice.check.trial import try_text
 
 PAGE = (Path(__file__).parents[2] / "docs" / "run" / "policies.md").read_text(encoding="utf-8")
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))

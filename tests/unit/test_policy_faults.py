@@ -30,8 +30,8 @@ from policy.builtin.tool_rules import ToolRules
 from policy.session import checked
 from policy.session.chain import Chain, Decision
 from protocol.bounds import MAX_ASKS, MAX_MESSAGE_CHARS, MAX_REASON_CHARS
+from protocol.bytes.json_strict import loads_arguments
 from protocol.events import BlockKind
-from protocol.json_strict import loads_arguments
 from protocol.records import BlockRecord, ToolCallRecord
 from protocol.request import ChatRequest, OtherPart, Tool, ToolChoice, Turn
 from tests.support.checks.session_runs import DONE, call_chunk, chunk, make, run

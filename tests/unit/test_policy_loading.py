@@ -8,11 +8,11 @@ import pytest
 
 from policy.base import ALLOW, Context, OtherBlock, Policy, TextBlock, ToolCall
 from policy.loading import imported_by, imported_by_ours, load
-from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
-from protocol.runtime import Runtime
+from settings.config import Config, PolicyStep
+from settings.runtime import Runtime
 from tests.support.policy_files import DECIDES, ELSEWHERE, config
 from workers.policy.loaded import LoadedPolicies
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from policy import sql
 from policy.base import ALLOW, Block, Executor, Replace, ToolCall, Verdict
 from policy.builtin.arguments import plain_values, spellings, texts
 from policy.builtin.tool_rules import ToolRules
+from policy.effects import sql
+from policy.effects.sql import NotOneStatement, check_dialect, kinds_of
 from policy.patterns import NamePatterns, compile_re2, literal
-from policy.schema_work import SchemaBudget
-from policy.schemas import ToolSchemas, compile_client_schema, compile_schema
-from policy.sql import NotOneStatement, check_dialect, kinds_of
+from policy.schemas.schema_work import SchemaBudget
+from policy.schemas.schemas import ToolSchemas, compile_client_schema, compile_schema
 from protocol.request import Tool
 from tests.support.checks.tool_rules import CONTEXT, RM, decide, reason
 from tests.support.cpu import slowness

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from sluice import policy_set as naming
 from sluice.errors import SettingsError
 from sluice.policy_set import policy_set

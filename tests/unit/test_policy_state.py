@@ -9,10 +9,10 @@ from policy.base import Context, Policy, TextBlock
 from policy.loading import load
 from policy.session.chain import Chain
 from protocol.bounds import MAX_STATE_OBJECTS
-from protocol.config import PolicyStep
 from protocol.errors import PolicyFailed
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
+from settings.config import PolicyStep
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 HEAD = "from policy.base import *\nimport collections, copy, re, threading, types\n"

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from policy import preset
 from policy.base import ALLOW, ToolCall
+from policy.effects.shell.commands.effects_of import HANDLERS
+from policy.effects.shell.commands.file_commands import table
+from policy.effects.shell.commands.file_table import DOES_NOTHING
 from policy.loading import load
-from policy.shell.commands.effects_of import HANDLERS
-from policy.shell.commands.file_commands import table
-from policy.shell.commands.file_table import DOES_NOTHING
-from protocol.config import Config, PolicyStep
 from protocol.errors import PolicyFailed
-from sluice.check import examine
+from settings.config import Config, PolicyStep
+from sluice.check.check import examine
 from sluice.config_file import parse
 
 NAMES = (

@@ -1,5 +1,5 @@
-"""docs/change/protocol.md says what the code does: stop reasons in both directions, and what becomes of an
-upstream's errors."""
+"""docs/change/protocol.md says what the code does: stop reasons in both directions, and what
+becomes of an upstream's errors."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     BlockKind,

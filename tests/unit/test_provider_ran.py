@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.records import EventRecord, ToolCallRecord
+from settings.config import Config
 from tests.support.clients.answering import Answer, Watch
 
 Json = dict[str, Any]

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
+from policy.session.answer.ids import minted
 from policy.session.effects import CallInfo, Respond, SendUpstream
-from policy.session.ids import minted
 from policy.session.session import Session
-from protocol import codecs, dialects
-from protocol.config import Config
-from protocol.dialects import DIALECTS
+from protocol import codecs
+from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
+from protocol.bytes.sse import EventSplitter
+from protocol.dialects import table as dialects
+from protocol.dialects.table import DIALECTS
 from protocol.errors import LocalProtocolError, RemoteProtocolError
 from protocol.events import SEALED, ArgumentsDelta, Event, MessageStop, UpstreamFailed
-from protocol.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, DialectName, Endpoint
-from protocol.sse import EventSplitter
+from settings.config import Config
 from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.checks.order import check_messages_frames
 from tests.support.clients.sdk import anthropic_answer, anthropic_beta_answer, openai_answer

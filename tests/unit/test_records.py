@@ -17,7 +17,6 @@ from db.write.rows import pack
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol import records
-from protocol.config import Config
 from protocol.errors import StreamProtocolError
 from protocol.records import (
     BlockRecord,
@@ -33,13 +32,14 @@ from protocol.records import (
     read_records,
     to_text,
 )
+from settings.config import Config
 from streams import layout
 from streams.layout import Entry, Start
 from tests.conftest import SEED
 from tests.support.checks.record import call_id, call_record, now_ms, tool_call_record, whole_call
 from tests.support.checks.start_records import BODY, START, chunk
-from workers.policy import release_queue
-from workers.policy.call import OwnedCall
+from workers.policy.call import release_queue
+from workers.policy.call.owned import OwnedCall
 
 ODD = ["\ud83d", "a\x00\ud800b", "\ufffed83d", "\ufffe", "x" * 5000, "\x00" * 400]
 TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(ODD)

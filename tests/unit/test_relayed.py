@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.calls import OpenCall
-from protocol.dialects import CLIENTS
+from gateway.call.calls import OpenCall
+from protocol.dialects.table import CLIENTS
 from streams import layout
 from streams.layout import Dispatch, Relayed, Reply
 from tests.support.checks.replies import reply_of

@@ -8,12 +8,12 @@ import pytest
 
 from policy.builtin.noop import Noop
 from policy.session.effects import Output, SendUpstream
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer
 from tests.support.clients.readers import streamed_text
 from tests.support.upstreams.cases import chunks
-from workers.policy.rendered import pass_over, render
+from workers.policy.call.rendered import pass_over, render
 
 
 @pytest.mark.parametrize("client", CLIENTS)

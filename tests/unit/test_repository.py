@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.shipped import VERSION
+from settings.shipped import VERSION
 from tests.support.repository import ROOT, tracked
 
 INDEX = re.compile(
@@ -69,11 +69,13 @@ def test_folders_of_tests_are_packages_and_alembic_is_none() -> None:
     assert {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}.isdisjoint(
         {
             "db",
+            "demo",
             "gateway",
             "pages",
             "policy",
             "protocol",
             "providers",
+            "settings",
             "sluice",
             "streams",
             "workers",

@@ -12,12 +12,12 @@ import pytest
 from policy.base import Policy
 from policy.loading import load
 from policy.session.effects import Respond
-from protocol.config import PolicyStep
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName
 from protocol.request_texts import map_texts
 from protocol.request_texts import texts as texts_of
+from settings.config import PolicyStep
 from tests.support.checks.approving import approving
 from tests.support.clients.changed import MODEL, sent_by
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import (
     ChatRequest,

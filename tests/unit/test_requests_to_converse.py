@@ -11,12 +11,12 @@ import pytest
 from botocore.validate import ParamValidator
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.bytes.eventstream import EventStreamSplitter
+from protocol.dialects.table import CLIENTS
+from protocol.dialects.turns import StoredTurn
 from protocol.errors import InvalidRequest
-from protocol.eventstream import EventStreamSplitter
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
-from protocol.turns import StoredTurn
 from tests.support.checks.decoding import turns_of
 from tests.support.upstreams import converse as made
 

@@ -1,5 +1,5 @@
-"""Requests of Messages clients written for chat/completions (docs/change/protocol.md 1.10), and those of
-chat/completions as they came."""
+"""Requests of Messages clients written for chat/completions (docs/change/protocol.md 1.10), and
+those of chat/completions as they came."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.models import OPENAI_MODELS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
-from protocol.models import OPENAI_MODELS
 from protocol.request import Turn
 from protocol.target import Target
 from tests.support.clients.to_openai import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import (
     ChatRequest,
     ConversationState,

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from protocol.bytes.sse import EventSplitter
 from protocol.citations import Citation
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.responses.ids import call_of
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -26,8 +28,6 @@ from protocol.events import (
     Usage,
 )
 from protocol.request import ChatRequest, Tool
-from protocol.responses.ids import call_of
-from protocol.sse import EventSplitter
 from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.clients.sdk import responses_answer
 from tests.support.upstreams.recordings import ROOT, own_recordings, recordings

@@ -9,8 +9,8 @@ import pytest
 from policy.base import JudgeQuestion
 from protocol import codecs
 from protocol.bounds import MAX_BLOCKS
-from protocol.dialect import JudgeReply
-from protocol.dialects import DIALECTS
+from protocol.dialects.base import JudgeReply
+from protocol.dialects.table import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,

@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import codecs, dialects
-from protocol.addresses import refuse_private
+from protocol import codecs
 from protocol.changed import Unclear, reconciled
-from protocol.copied import copied
+from protocol.dialects import table as dialects
+from protocol.dialects.responses.changes import write_tools
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.request_texts import map_texts
 from protocol.request_texts import texts as texts_of
-from protocol.responses.changes import write_tools
+from protocol.requests.addresses import refuse_private
+from protocol.requests.copied import copied
 from protocol.target import Target, Translated
 
 CLIENTS = Path(__file__).parents[2].parent / "shared" / "dialect-streams" / "clients"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from protocol import codecs
+from protocol.dialects.turns import StoredTurn, pack_turns, unpack_turns
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
-from protocol.turns import StoredTurn, pack_turns, unpack_turns
 from tests.support.checks.decoding import turns_of
 from tests.support.upstreams.responses import (
     events,

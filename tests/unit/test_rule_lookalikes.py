@@ -10,9 +10,9 @@ from policy.base import ALLOW
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
-from protocol.config import Config
 from protocol.records import ToolCallRecord
 from protocol.request import Tool
+from settings.config import Config
 from tests.support.checks.tool_rules import RM, decide, reason
 
 

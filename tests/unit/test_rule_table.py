@@ -2,11 +2,11 @@
 
 import pytest
 
-from policy.shell.command import Command
-from policy.shell.commands.args import args_of
-from policy.shell.commands.findings import Findings
-from policy.shell.commands.rule_table import rows
-from policy.shell.run.resolving import resolve
+from policy.effects.shell.command import Command
+from policy.effects.shell.commands.args import args_of
+from policy.effects.shell.commands.findings import Findings
+from policy.effects.shell.commands.rule_table import rows
+from policy.effects.shell.run.resolving import resolve
 
 
 def added(rules: str, text: str) -> list[str]:

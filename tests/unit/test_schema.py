@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.json_schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
+from protocol.bytes.json_schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
 
 STRING = {"type": "string"}
 

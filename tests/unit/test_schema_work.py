@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from policy.base import Policy, Replace, ToolCall, Verdict
-from policy.schema_work import Estimate, SchemaBudget, TooMuchWork, size_of
-from policy.schemas import AnswerCheck, ToolSchemas, compile_client_schema, compile_schema
+from policy.schemas.schema_work import Estimate, SchemaBudget, TooMuchWork, size_of
+from policy.schemas.schemas import AnswerCheck, ToolSchemas, compile_client_schema, compile_schema
 from protocol.bounds import (
     MAX_ARGUMENT_VALUES,
     MAX_CHECKED_CHARS,
     MAX_SCHEMA_EXPANSION,
     MAX_SCHEMA_WORK,
 )
-from protocol.dialects import CLIENTS
+from protocol.bytes.json_schema_graph import Graph, UnclearSchema, bounds_of, states
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
-from protocol.json_schema_graph import Graph, UnclearSchema, bounds_of, states
 from protocol.request import DialectName, Tool
 from tests.support.checks.block_runs import Run, client
 from tests.support.clients.schemas import Schema, doubled

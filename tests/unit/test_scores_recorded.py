@@ -11,7 +11,6 @@ from policy.scores import AuditRule, ProtocolChoice, Score
 from policy.session.effects import CallInfo, SessionEffects
 from policy.session.session import Session
 from protocol import sampling
-from protocol.config import Config
 from protocol.records import (
     DecisionRecord,
     Record,
@@ -20,6 +19,7 @@ from protocol.records import (
     decode_records,
     encode_records,
 )
+from settings.config import Config
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
 
 SCORES = (

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import scripts
-from gateway.demo import ScriptedAnswer as Answer
-from gateway.script_model import ScriptModel, pieces
+from demo import scripts
+from demo.model import ScriptedAnswer as Answer
+from demo.script_model import ScriptModel, pieces
 from protocol import bounds
 from protocol.request import DialectName
-from sluice import check
+from sluice.check import check
 from sluice.config_file import parse
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config
+from protocol.dialects.turns import StoredTurn
 from protocol.records import EventRecord, ToolCallRecord
-from protocol.turns import StoredTurn
+from settings.config import Config
 from tests.support.checks.decoding import turns_of
 from tests.support.clients.answering import Answer, Watch
 from tests.support.upstreams.turns import events

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from policy.session.answer.metadata import without_sealed
 from policy.session.effects import CallInfo, SessionEffects
-from policy.session.metadata import without_sealed
 from policy.session.session import Session
-from protocol.config import Config
 from protocol.events import SignatureDelta
 from protocol.records import EventRecord
+from settings.config import Config
 from streams.metrics import Count
 from tests.support.upstreams.responses import response
 from workers.call_totals import DecisionCounts

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from db.failing import say
 from db.read.failures import Failures
+from db.state.failing import say
+from sluice.audit.transcript import Utterance, sent
 from sluice.sentences import wrapped
-from sluice.transcript import Utterance, sent
 
 
 class _Terminal(io.StringIO):

@@ -10,9 +10,9 @@ import pytest
 from anthropic.types import AnthropicBetaParam, ToolUnionParam
 from anthropic.types.beta import BetaToolUnionParam
 
-from protocol.anthropic import key_permissions as server_tools
+from protocol.dialects.anthropic import key_permissions as server_tools
+from protocol.dialects.openai_chat import key_permissions
 from protocol.errors import InvalidRequest
-from protocol.openai_chat import key_permissions
 from protocol.request import ChatRequest, Tool
 from protocol.server_tools.data import betas, table, tool_type
 from protocol.target import RequestNotes, Target

@@ -20,7 +20,6 @@ from policy.base import (
 )
 from policy.session.effects import CallInfo, Output, Respond, SessionEffects
 from policy.session.session import Session
-from protocol.config import Config
 from protocol.errors import PolicyFailed
 from protocol.events import (
     ArgumentsDelta,
@@ -32,6 +31,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.records import BlockRecord, EventRecord, JudgementRecord, ToolCallRecord
+from settings.config import Config
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make, run, texts
 
 

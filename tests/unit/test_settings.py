@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import Config
+from settings.config import Config
 from sluice.config_file import load_config, parse_config
 from sluice.errors import SettingsError
 from sluice.settings import Settings, database_url, env_example, load_settings, with_embedded

@@ -20,7 +20,7 @@ QUEUES = {
     "LifoQueue",
     "PriorityQueue",
 }
-FOLDERS = ("gateway", "workers", "pages", "streams", "db", "providers")
+FOLDERS = ("demo", "gateway", "workers", "pages", "streams", "db", "providers")
 TABLE = (
     (ROOT / "docs/run/operations.md")
     .read_text()

@@ -3,7 +3,7 @@ text that bash opens once more."""
 
 import pytest
 
-from policy.shell.reading import read
+from policy.effects.shell.reading import read
 
 GIVEN = [
     "rg --pre 'rm -rf /etc' x",

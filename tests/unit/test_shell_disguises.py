@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from policy.shell.reading import read
-from policy.shell.run.resolving import resolve
+from policy.effects.shell.reading import read
+from policy.effects.shell.run.resolving import resolve
 from sluice.eval.shell_disguises import DISGUISES, FOR_SHELLS, NOT_FOR_SHELLS
 
 TWINS = {

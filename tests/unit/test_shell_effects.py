@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from policy.effects import Effect
-from policy.shell.commands.effects_of import is_described
-from policy.shell.programs.code import CodeReading
-from policy.shell.programs.texts import effects_of_code
-from policy.shell.reading import read
+from policy.effects.effect import Effect
+from policy.effects.shell.commands.effects_of import is_described
+from policy.effects.shell.programs.code import CodeReading
+from policy.effects.shell.programs.texts import effects_of_code
+from policy.effects.shell.reading import read
 from tests.support.cpu import slowness
 
 

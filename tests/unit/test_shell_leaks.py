@@ -6,9 +6,9 @@ import json
 import pytest
 
 from policy.base import Allow, Block, ToolCall, Verdict
+from policy.effects.shell.commands.key_files import MAX_WORDS
 from policy.loading import load
-from policy.shell.commands.key_files import MAX_WORDS
-from protocol.config import Config, PolicyStep
+from settings.config import Config, PolicyStep
 
 POLICIES, _ = load(
     [PolicyStep.model_validate({"use": "preset", "name": "coding-agent"})],

@@ -3,7 +3,7 @@ root, in a container, or elsewhere."""
 
 import pytest
 
-from policy.shell.run.resolving import resolve
+from policy.effects.shell.run.resolving import resolve
 
 RM = ["rm", "-rf", "/x"]
 

@@ -3,7 +3,7 @@ found in each."""
 
 import pytest
 
-from policy.shell.run.resolving import resolve
+from policy.effects.shell.run.resolving import resolve
 
 WAYS = [
     '"$(command -v rm)" -rf /x',

@@ -3,8 +3,8 @@ known stays marked."""
 
 import pytest
 
-from policy.shell.command import Word
-from policy.shell.run.resolving import resolve
+from policy.effects.shell.command import Word
+from policy.effects.shell.run.resolving import resolve
 
 RM = ["rm", "-rf", "/x"]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluice.show_cli import show_words
+from sluice.audit.show_cli import show_words
 
 CALL: dict[str, Any] = {
     "call_id": "c",

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from policy.shell.programs import patterns
-from policy.shell.programs.sifted import Sifted
+from policy.effects.shell.programs import patterns
+from policy.effects.shell.programs.sifted import Sifted
 
 WORDS = r"(?:\bos\.system|\bsh|[\"']run[\"'])\s*\("
 

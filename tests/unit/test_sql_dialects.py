@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.argument_names import dialect_of_tool
 from policy.base import Block, ToolCall
 from policy.builtin.tool_rules import ToolRules
-from policy.sql import ANY
-from policy.sql_effects import is_read, read_sql
-from policy.sql_lexing import STYLES, cut, guarded
+from policy.effects.argument_names import dialect_of_tool
+from policy.effects.sql import ANY
+from policy.effects.sql_effects import is_read, read_sql
+from policy.effects.sql_lexing import STYLES, cut, guarded
 from tests.support.cpu import slowness
 
 STATEMENTS = Path(__file__).parents[1] / "fixtures" / "control" / "sql.jsonl"

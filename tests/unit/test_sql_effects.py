@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.sql_effects import is_read, read_sql, split
+from policy.effects.sql_effects import is_read, read_sql, split
 from tests.support.cpu import slowness
 
 STATEMENTS = Path(__file__).parents[1] / "fixtures" / "control" / "sql.jsonl"

@@ -10,8 +10,8 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from policy import sql
-from policy.sql import NotOneStatement, kinds_of
+from policy.effects import sql
+from policy.effects.sql import NotOneStatement, kinds_of
 from protocol.bounds import MAX_SQL_CHARS
 from tests.support.cpu import slowness
 
@@ -213,7 +213,7 @@ def test_a_comment_in_a_comment_is_refused(dialect: str) -> None:
 
 
 # What a statement may consist of: no statement of its own, and it changes nothing. A new type of
-# the parser's must be put here, among the kinds, or among the others in `policy.sql`.
+# the parser's must be put here, among the kinds, or among the others in `policy.effects.sql`.
 PARTS = """
 AddConstraint AddPartition Alias Aliases AllowedValuesProperty AlterColumn AlterDistStyle AlterIndex AlterModifySqlSecurity
 AlterRename AlterSet AlterSortKey AnalyzeColumns AnalyzeDelete AnalyzeHistogram AnalyzeListChainedRows AnalyzeSample

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol.bytes.sse import EventSplitter, parse_event
 from protocol.errors import RemoteProtocolError
-from protocol.sse import EventSplitter, parse_event
 
 PIECES = st.lists(
     st.sampled_from(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.forks import SHARED
+from sluice.up.forks import SHARED
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASE = {"sqlalchemy", "alembic"}
@@ -65,7 +65,7 @@ def test_the_launcher_loads_neither_the_database_nor_what_roles_do() -> None:
 
 def test_policies_without_a_rule_about_sql_load_no_parser() -> None:
     code = (
-        "from policy.loading import load; from protocol.config import Config; "
+        "from policy.loading import load; from settings.config import Config; "
         "[load(series, session_version='1') for series in Config().policies.values()]"
     )
     assert "sqlglot" not in loaded_by(code)

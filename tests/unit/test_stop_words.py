@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.config import Config
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
+from settings.config import Config
 from tests.support.clients.answering import Answer, Watch
 
 Json = dict[str, Any]

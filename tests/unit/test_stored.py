@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from policy.effects import Scope
-from policy.stored import StoredTexts, stored_in
+from policy.effects.effect import Scope
+from policy.effects.stored import StoredTexts, stored_in
 from tests.support.cpu import slowness
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from policy.base import ToolCall
-from policy.surface import MAX_PARTS, surface_of
-from policy.surface_parts import PathUse, ShellText, SqlText, Surface, UrlUse
+from policy.effects.surface import MAX_PARTS, surface_of
+from policy.effects.surface_parts import PathUse, ShellText, SqlText, Surface, UrlUse
 from tests.support.cpu import slowness
 
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from protocol.errors import InvalidRequest
 from sluice import tables, times
-from sluice.audit_columns import of_calls, of_judge_blocks, of_tool_calls
+from sluice.audit.audit_columns import of_calls, of_judge_blocks, of_tool_calls
 from sluice.tables import TableColumn, printable, short_ids, show
 from sluice.times import read_time
 

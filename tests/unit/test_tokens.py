@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from protocol.tokens import NOTE, without_tokens
+from protocol.bytes.tokens import NOTE, without_tokens
 
 SECRET = "tok-7f3a-SECRET"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.config import Config
 from protocol.server_tools.data import open_families, table
+from settings.config import Config
 from sluice.settings import parse_config
 
 DOCS = Path(__file__).parents[2] / "docs"

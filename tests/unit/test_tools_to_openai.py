@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
-from protocol.names import Names
+from protocol.requests.names import Names
 from protocol.server_tools.data import table
 from protocol.server_tools.typed import as_function
 from protocol.target import Target

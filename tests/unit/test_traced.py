@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
+from gateway.call.traffic_lines import TrafficLines
 from gateway.debugging import Switch, Switches
-from gateway.traffic_lines import TrafficLines
 from policy.base import Policy, TextBlock, ToolCall, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.uppercase import Uppercase
@@ -21,7 +21,6 @@ from policy.session.chain import Chain
 from policy.session.effects import CallInfo
 from policy.session.session import Session
 from policy.session.tracing import TracedChain
-from protocol.config import Config, Key
 from protocol.debug import (
     ANY,
     CALLBACK,
@@ -37,15 +36,16 @@ from protocol.debug import (
     mask_of,
     shown,
 )
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest, StreamProtocolError
+from settings.config import Config, Key
 from streams import layout
 from streams.connection import Connection
 from streams.debug_lines import CallLineWriter, DebugLines
 from streams.layout import Dispatch, Entry, Reply, Start
 from tests.support.checks.replies import reply_of
-from workers.policy.call import OwnedCall
-from workers.policy.line_observer import CallTracer, LineObserver, _harmless
+from workers.policy.call.line_observer import CallTracer, LineObserver, _harmless
+from workers.policy.call.owned import OwnedCall
 
 CALL = "01990000-0000-7000-8000-000000000000"
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.anthropic.wire import UNSIGNED
-from protocol.dialects import CLIENTS
+from protocol.dialects.anthropic.wire import UNSIGNED
+from protocol.dialects.table import CLIENTS
 from protocol.target import Target, Translated
 
 Json = dict[str, Any]

@@ -14,15 +14,15 @@ import re2
 
 from db.migrations.place import digest
 from policy.loading import load
-from protocol.config import Config, Key, PolicyStep
 from protocol.debug import BITS
-from protocol.shipped import DESTRUCTIVE
-from sluice import embedded, up
+from settings.config import Config, Key, PolicyStep
+from settings.shipped import DESTRUCTIVE
 from sluice.errors import Busy, NotFit, SettingsError, StartError
-from sluice.greeting import greeting
-from sluice.own_key import own_key
 from sluice.private import write_private
 from sluice.settings import load_settings
+from sluice.up import embedded, up
+from sluice.up.greeting import greeting
+from sluice.up.own_key import own_key
 from tests.support.servers.ports import free_port
 
 URL, KEY = "http://127.0.0.1:8080", "sk-sluice-abc"
@@ -137,7 +137,7 @@ def test_a_database_has_its_place_only_when_it_is_whole(
         (Path(command[command.index("-D") + 1]) / "PG_VERSION").write_text("17\n")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sluice.embedded.subprocess.run", killed)
+    monkeypatch.setattr("sluice.up.embedded.subprocess.run", killed)
     with pytest.raises(KeyboardInterrupt):
         embedded._initdb(tmp_path, data, "secret", {}, durable=False)
     assert not (data / "PG_VERSION").exists(), "the next start begins again"

@@ -11,11 +11,11 @@ from policy.base import Policy
 from policy.builtin.text_replace import TextReplace
 from policy.session.effects import CallInfo
 from policy.session.session import Session
-from protocol.config import Config
 from protocol.records import ChunksRecord, Record, decode_records
+from settings.config import Config
 from streams import layout
 from streams.layout import Entry, Relayed, Start
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 CONFIG = Config.model_validate(
     {

@@ -10,8 +10,8 @@ from policy.base import Block, Policy, TextBlock, ToolCall, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_rules import ToolRules
 from policy.session.effects import Respond
-from protocol.dialects import CLIENTS
-from protocol.json_strict import dumps
+from protocol.bytes.json_strict import dumps
+from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer, Watch, direct
 from tests.support.upstreams.chat_words import CALL, CHUNK, STOP, TOOLS, stream

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from policy.written_code import destroys
+from policy.effects.written_code import destroys
 from tests.support.cpu import slowness
 
 ROOT = Path(__file__).parents[2]

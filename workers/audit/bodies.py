@@ -14,7 +14,7 @@ from uuid import UUID
 
 from db.holes import CallHole, Hole
 from db.write.insert import AuditInserter
-from protocol.tokens import without_tokens
+from protocol.bytes.tokens import without_tokens
 from streams import layout, memory_scripts
 from streams.connection import Connection
 

@@ -1,5 +1,5 @@
-"""Makes the histories of calls (`protocol.histories`) after all else: on a thread and a connection
-of its own, and while no record waits.
+"""Makes the histories of calls (`protocol.conversations.histories`) after all else: on a thread and
+a connection of its own, and while no record waits.
 
 Nothing waits for it. What is left out, because too much waits or PostgreSQL is away for long,
 `sluice audit rebuild histories` makes.
@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 
-from db.server_words import server_words
+from db.state.server_words import server_words
 from db.write.histories import HistoryWriter
 from protocol.errors import AuditError, StreamConnectionLost
 from streams.connection import RedisError

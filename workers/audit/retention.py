@@ -14,9 +14,9 @@ from functools import partial
 from typing import TypeVar
 
 from db.seals.retention import RetentionRun, RetentionStep, is_held
-from db.server_words import server_words
+from db.state.server_words import server_words
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams.clock import read_time
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-from db.server_words import server_words
+from db.state.server_words import server_words
 from db.write.usage import HOUR, Roller, hour_of
 from protocol.errors import AuditUnavailable, StreamConnectionLost
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams import audit_stream, layout
 from streams.connection import Connection, RedisError
 

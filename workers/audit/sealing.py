@@ -19,9 +19,9 @@ from uuid import UUID
 
 from db.seals.checkpoints import load_private_key, parse
 from db.seals.seal import BATCH, Sealer
-from db.server_words import server_words
+from db.state.server_words import server_words
 from protocol.errors import AuditTooSlow, AuditUnavailable, StreamConnectionLost
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams import audit_stream, layout
 from streams.audit_stream import EntryId
 from streams.connection import Connection, RedisError

@@ -25,7 +25,7 @@ import msgspec
 
 from db.holes import CallHole, Hole
 from db.migrations.place import FIRST_MONTHS
-from db.server_words import server_words
+from db.state.server_words import server_words
 from db.write.insert import AuditInserter, Conflicts
 from protocol.errors import AuditUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import (
@@ -37,7 +37,7 @@ from protocol.records import (
     call_ids,
     read_records,
 )
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.audit_stream import entry_id
 from streams.connection import Connection, RedisError

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from policy.base import Judgement
-from policy.judging import JudgementInvalid, parse_reply
+from policy.judging.prompt import JudgementInvalid, parse_reply
 from policy.session.effects import JudgeRequest
-from protocol.config import DEMO_JUDGE
 from protocol.errors import JudgeUnavailable
-from protocol.runtime import Runtime
+from settings.config import DEMO_JUDGE
+from settings.runtime import Runtime
 from workers.judge import demo as demo_judge
 from workers.judge.model import JudgeModels, Trial
 from workers.judge_queue import job_id_of

@@ -11,8 +11,8 @@ from typing import Any
 
 from policy.base import JudgeQuestion
 from policy.patterns import compile_re2
+from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.errors import PolicyFailed
-from protocol.json_strict import AmbiguousJson, loads_arguments
 
 HARMFUL, HARMLESS = 0.97, 0.03
 _RULES = {

@@ -14,9 +14,8 @@ from typing import Annotated
 import msgspec
 
 from policy.base import JudgeQuestion
-from policy.judging import JudgementInvalid
-from protocol.config import BUILT_IN, Config, Upstream
-from protocol.dialects import DIALECTS
+from policy.judging.prompt import JudgementInvalid
+from protocol.dialects.table import DIALECTS
 from protocol.errors import (
     JudgeUnavailable,
     RemoteProtocolError,
@@ -29,6 +28,7 @@ from protocol.request import Endpoint
 from providers.doors.plain import Door, Sent
 from providers.doors.table import open_door
 from providers.http1 import Pool, UpstreamConnection
+from settings.config import BUILT_IN, Config, Upstream
 from workers.judge import request_forms as judge_forms
 from workers.judge.request_forms import Asking, LearnedForms
 

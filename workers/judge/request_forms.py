@@ -20,15 +20,14 @@ import logging
 import msgspec
 
 from policy.base import JudgeQuestion
-from policy.judging import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
+from policy.judging.prompt import MAX_REPLY, REPLY_SCHEMA, JudgementInvalid
 from protocol import codecs
 from protocol.bounds import MAX_KNOWN_JUDGES
-from protocol.config import Upstream
-from protocol.dialect import JudgeReply
-from protocol.dialects import DIALECTS
+from protocol.bytes.json_strict import AmbiguousJson, loads_exact
+from protocol.dialects.base import JudgeReply
+from protocol.dialects.table import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, TextDelta
-from protocol.json_strict import AmbiguousJson, loads_exact
 from protocol.request import (
     ChatRequest,
     DialectName,
@@ -39,6 +38,7 @@ from protocol.request import (
     Turn,
 )
 from protocol.target import Target
+from settings.config import Upstream
 
 log = logging.getLogger(__name__)
 MAX_KNOWN = MAX_KNOWN_JUDGES

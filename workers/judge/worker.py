@@ -27,9 +27,9 @@ from arq.worker import Worker, func
 
 from policy.preset import expanded
 from protocol.bounds import MAX_JUDGE_QUEUE
-from protocol.config import DEMO_JUDGE
 from protocol.errors import StreamConnectionLost
-from protocol.runtime import Runtime
+from settings.config import DEMO_JUDGE
+from settings.runtime import Runtime
 from streams import heartbeats, judge_scripts, layout, lifecycle
 from streams.connection import Connection, RedisError
 from workers import process

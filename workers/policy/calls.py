@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.subscriptions import Subscriptions
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ it began with. A worker without that revision leaves the call to others, and clo
 nobody took it in time.
 
 A call may crash the workers that take it, and each crash affects other calls. So a worker marks the
-call before a step that may crash it (`scripts.mark_inside`). A call whose owner died in such a step is replayed
-after all others, alone. After a second owner in a row died in it, no worker tries again.
-"""
+call before a step that may crash it (`scripts.mark_inside`). A call whose owner died in such a step
+is replayed after all others, alone. After a second owner in a row died in it, no worker tries
+again."""
 
 import asyncio
 import contextlib
@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from protocol.config import Limits
 from protocol.errors import StreamConnectionLost, StreamProtocolError
+from settings.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.outcomes import Outcome

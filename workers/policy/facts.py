@@ -16,16 +16,16 @@ import msgspec
 from policy.base import Judgement
 from policy.session.effects import JudgeRequest
 from protocol.bounds import LARGE_STEP_BYTES
-from protocol.config import Limits
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from protocol.records import STREAM_LOST
 from protocol.stored_answers import WantedAnswers
+from settings.config import Limits
 from streams import layout, memory_scripts, scripts
 from streams.connection import Connection, RedisError, pack_large
 from streams.connection import pack as command
 from streams.outcomes import Outcome
 from workers.judge_queue import JudgeQueue
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.feeding import Feeder
 from workers.policy.turns import TurnLookup, field_of

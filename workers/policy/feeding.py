@@ -24,7 +24,7 @@ from streams.layout import Entry
 from streams.round_robin import RoundRobin
 from streams.scripts import Claimed
 from workers.lane import Lane
-from workers.policy.call import OwnedCall, now_ms
+from workers.policy.call.owned import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.fair import TURN_S, FairQueue
 from workers.policy.release import Releaser

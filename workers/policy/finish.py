@@ -20,7 +20,7 @@ from streams.layout import Reply
 from streams.outcomes import Outcome
 from streams.scripts import FencedEnd
 from streams.tick import Tick
-from workers.policy.call import OwnedCall, now_ms
+from workers.policy.call.owned import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
 from workers.policy.unrecorded import Unrecorded

@@ -5,12 +5,12 @@ import contextlib
 import time
 from collections.abc import Mapping
 
-from protocol.config import Config
 from protocol.errors import StreamConnectionLost
+from settings.config import Config
 from streams import heartbeats, layout, scripts
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from streams.outcomes import Outcome
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.claims import Claims
 

@@ -13,7 +13,7 @@ from policy.session.effects import SESSION_VERSION, CallInfo, Tracer
 from policy.session.opening import no_policy
 from policy.session.session import Session
 from protocol.errors import Overloaded, PipelineError, PolicyFailed
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams.layout import Start
 
 log = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.outcomes import Outcome
 from streams.tick import Tick
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
+from workers.policy.call.phases import Phase
+from workers.policy.call.rendered import Release
 from workers.policy.calls import Calls
-from workers.policy.phases import Phase
-from workers.policy.rendered import Release
 from workers.policy.unrecorded import COUNTED_BYTES, Unrecorded
 
 log = logging.getLogger(__name__)

@@ -5,19 +5,19 @@ import logging
 import time
 
 from protocol.records import STREAM_LOST, EventRecord, encode_records
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
 from streams.outcomes import Outcome
 from workers.judge_queue import JudgeQueue
 from workers.lane import Lane
-from workers.policy.call import OwnedCall, now_ms
+from workers.policy.call.owned import OwnedCall, now_ms
+from workers.policy.call.phases import Phase
 from workers.policy.calls import Calls
 from workers.policy.facts import FactWatcher
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder, moment
 from workers.policy.finish import Finisher
-from workers.policy.phases import Phase
 from workers.policy.release import Releaser
 from workers.policy.subscriptions import Subscriptions
 from workers.policy.turns import TurnLookup

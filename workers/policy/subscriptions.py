@@ -6,7 +6,7 @@ from typing import Any
 
 from streams import layout
 from streams.connection import Connection
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 
 
 class Subscriptions:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from policy.session.session import Session
 from protocol.bounds import LOOKUPS_AT_ONCE
+from protocol.dialects.turns import RecordedTurns, WantedTurns, pack_turns, unpack_turns
 from protocol.request import DialectName
 from protocol.stored_answers import StoredAnswers, WantedAnswers, pack, unpack
-from protocol.turns import RecordedTurns, WantedTurns, pack_turns, unpack_turns
 from streams import layout
 from streams.round_robin import RoundRobin
 
 if TYPE_CHECKING:
-    from db.read.answers import AnswerReader
-    from db.read.turns import TurnReader
+    from db.read.call.answers import AnswerReader
+    from db.read.call.turns import TurnReader
 
 MAX_FACT_BYTES = 8 * 2**20
 NONE = pack_turns([])
@@ -137,7 +137,7 @@ class TurnLookup:
     async def _open_answers(self, dialect: DialectName) -> "AnswerReader":
         async with self._opening:
             if dialect not in self._of_answers:
-                answers = await asyncio.to_thread(import_module, "db.read.answers")
+                answers = await asyncio.to_thread(import_module, "db.read.call.answers")
                 self._of_answers[dialect] = answers.AnswerReader.open(
                     self._database_url, dialect, max_bytes=self._max_bytes, turn=self._places.place
                 )
@@ -148,7 +148,7 @@ class TurnLookup:
             if dialect not in self._readers:
                 # its libraries take half of a worker's start and a third of its memory, and most
                 # never look a turn up
-                turns = await asyncio.to_thread(import_module, "db.read.turns")
+                turns = await asyncio.to_thread(import_module, "db.read.call.turns")
                 self._readers[dialect] = turns.TurnReader.open(
                     self._database_url, dialect, durable=self._durable, turn=self._places.place
                 )

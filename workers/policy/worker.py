@@ -16,25 +16,25 @@ import time
 from functools import partial
 from typing import Any
 
-from policy import touch
+from policy.effects import touch
 from protocol import debug
 from protocol.bounds import LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED
-from protocol.runtime import Runtime
+from settings.runtime import Runtime
 from streams import heartbeats, layout, lifecycle
 from streams.connection import Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Start
 from streams.scripts import Claimed
 from workers import process
-from workers.policy.call import OwnedCall, now_ms
+from workers.policy.call.line_observer import CallTracer, LineObserver
+from workers.policy.call.owned import OwnedCall, now_ms
+from workers.policy.call.phases import Phase
 from workers.policy.claims import Claims
 from workers.policy.feeding import moment
 from workers.policy.leases import Leases
-from workers.policy.line_observer import CallTracer, LineObserver
 from workers.policy.loaded import LoadedPolicies
-from workers.policy.phases import Phase
 from workers.policy.steps import Steps
 from workers.policy.subscriptions import Subscriptions
 

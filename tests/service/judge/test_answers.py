@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from policy.judging import SYSTEM
+from policy.judging.prompt import SYSTEM
 from policy.session.effects import JudgeRequest
 from streams import layout
 from tests.support.servers.proxy import proxied

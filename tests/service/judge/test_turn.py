@@ -8,7 +8,7 @@ import pytest
 from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
 
 from policy.base import JudgeQuestion
-from policy.judging import SYSTEM
+from policy.judging.prompt import SYSTEM
 from policy.session.effects import JudgeRequest
 from protocol.errors import JudgeUnavailable
 from streams import judge_scripts, layout

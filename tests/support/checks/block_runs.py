@@ -18,11 +18,11 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.blocks import CallBlocks
+from policy.session.answer.blocks import CallBlocks
+from policy.session.answer.outbox import Outbox
+from policy.session.answer.slots import End
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo
-from policy.session.outbox import Outbox
-from policy.session.slots import End
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,

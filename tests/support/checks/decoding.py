@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Iterable
 from hashlib import sha256
 
-from protocol.dialect_modules import Turns
-from protocol.dialects import DIALECTS
+from protocol.bytes.sse import EventSplitter
+from protocol.dialects.modules import Turns
+from protocol.dialects.table import DIALECTS
 from protocol.events import (
     BlockStart,
     BlockStop,
@@ -18,7 +19,6 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.request import DialectName
-from protocol.sse import EventSplitter
 
 MAX = 1 << 20
 

@@ -18,9 +18,9 @@ from policy.base import (
     Verdict,
 )
 from policy.session.effects import SendUpstream
-from protocol.config import Config
 from protocol.records import Record
 from protocol.request import DialectName
+from settings.config import Config
 from tests.support.checks.order import (
     check_chat_frames,
     check_messages_frames,

@@ -14,7 +14,7 @@ from typing import Any
 import anthropic
 import openai
 
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.request import DialectName
 from tests.support.checks import projection
 from tests.support.checks.conformance import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.request import DialectName
-from sluice import doctor
+from sluice.check import doctor
 from sluice.settings import load_config
 from tests.support.checks.damage import copied, set_back
 from tests.support.checks.invariants import call_faults, read_call

@@ -1,5 +1,5 @@
-"""What a client of the other dialect is to get of an answer: docs/change/protocol.md 1.3 to 1.7 applied to
-what the SDK accumulated of it.
+"""What a client of the other dialect is to get of an answer: docs/change/protocol.md 1.3 to 1.7
+applied to what the SDK accumulated of it.
 
 Written apart from the product's codecs, which it judges: it knows messages and completions as the
 SDKs hold them, and no events.
@@ -8,7 +8,7 @@ SDKs hold them, and no events.
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.anthropic.wire import UNSIGNED
+from protocol.dialects.anthropic.wire import UNSIGNED
 from tests.support.clients.sdk_answers import REASONING, arguments
 
 FINISH = {

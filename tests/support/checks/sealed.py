@@ -24,7 +24,7 @@ from db.engine import engine_url
 from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from protocol.records import AttemptRecord, CallFacts, DecisionRecord, Record, ScoreRecord
-from sluice import seal_cli
+from sluice.audit import seal_cli
 from tests.support.checks.record import (
     call_id,
     chunks_record,

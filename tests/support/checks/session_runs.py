@@ -9,10 +9,10 @@ from policy.base import (
 )
 from policy.session.effects import CallInfo, Output
 from policy.session.session import Session
-from protocol.config import Config
 from protocol.events import (
     TextDelta,
 )
+from settings.config import Config
 
 TOOL = {
     "type": "function",

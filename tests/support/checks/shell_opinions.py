@@ -1,5 +1,5 @@
-"""What two parsers find in a shell text, in one form: ours (`policy.shell.parse.parsing`) and
-tree-sitter's grammar of bash.
+"""What two parsers find in a shell text, in one form: ours (`policy.effects.shell.parse.parsing`)
+and tree-sitter's grammar of bash.
 
 A command is a tuple of its words as a shell hands them on; HOLE stands for what is known only when
 it runs. Commands and redirects are counted without their place, since the two trees nest them
@@ -14,10 +14,10 @@ from typing import Any
 import tree_sitter
 import tree_sitter_bash
 
-from policy.shell.parse.budget import NotRead, OutOfWork, StepBudget
-from policy.shell.parse.escapes import ansi_c
-from policy.shell.parse.parsing import parse
-from policy.shell.parse.tree import (
+from policy.effects.shell.parse.budget import NotRead, OutOfWork, StepBudget
+from policy.effects.shell.parse.escapes import ansi_c
+from policy.effects.shell.parse.parsing import parse
+from policy.effects.shell.parse.tree import (
     AndOrList,
     Arith,
     Array,

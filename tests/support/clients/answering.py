@@ -8,14 +8,14 @@ from typing import Any, Self
 from policy.base import ALLOW, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SendUpstream
-from protocol.config import Config
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
+from protocol.dialects.turns import StoredTurn, WantedTurns
 from protocol.events import Event
 from protocol.records import Record, ToolCallRecord
 from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
 from protocol.stored_answers import WantedAnswers
-from protocol.turns import StoredTurn, WantedTurns
+from settings.config import Config
 from tests.support.checks.projection import told_completion, told_message
 from tests.support.clients.sdk_answers import WAYS, Direct, Way, sent
 from tests.support.upstreams.bodies import whole_body

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from db.write.insert import AuditInserter
 from protocol.records import Record
-from sluice import audit_cli
+from sluice.audit import audit_cli
 
 ROOT = Path(__file__).resolve().parents[3]
 

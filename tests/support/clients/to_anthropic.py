@@ -8,7 +8,7 @@ import pytest
 from anthropic.types.beta import message_create_params
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest
 from protocol.server_tools.data import table

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
 from protocol.request import ChatRequest
 from protocol.target import Target, Translated
 

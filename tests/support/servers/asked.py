@@ -17,9 +17,9 @@ from pages.http.views import read_params
 from pages.page import Answer, Download, Page, PageRequest, Route, Services, Who
 from pages.render import render
 from pages.routes import ROUTES
-from protocol.config import Config
 from protocol.errors import NotFound
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 
 Made = TypeVar("Made")
 WHO = Who("dev", "0123456789abcdef", frozenset(("auditor",)), "login-1")

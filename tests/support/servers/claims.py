@@ -5,7 +5,7 @@ import time
 from hashlib import sha256
 from typing import Any
 
-from protocol.config import Limits
+from settings.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection
 from streams.layout import Start

@@ -10,13 +10,13 @@ from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
 
-from protocol.config import Config
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout, scripts
 from streams.connection import Connection
 from streams.layout import Start
 from tests.support.waiting import wait_until
-from workers.policy.call import OwnedCall
+from workers.policy.call.owned import OwnedCall
 from workers.policy.worker import PolicyWorker
 
 GATEWAY = "gw-1"

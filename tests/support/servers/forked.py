@@ -1,5 +1,5 @@
-"""The product's own fork server (sluice/forks.py) for tests: hundreds of roles, each of which would
-import modules for a second."""
+"""The product's own fork server (sluice/up/forks.py) for tests: hundreds of roles, each of which
+would import modules for a second."""
 
 import atexit
 import os
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from sluice.forks import Forked, ForkServer
 from sluice.processes import Spec
+from sluice.up.forks import Forked, ForkServer
 
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 60.0
 _SERVE = """
 import os, sys
 from sluice.cli import main
-from sluice.forks import SHARED, _exit_after, _serve
+from sluice.up.forks import SHARED, _exit_after, _serve
 _exit_after(_serve, int(sys.argv[1]), os.getppid(), SHARED, main)
 """
 

@@ -36,10 +36,10 @@ import workers.judge.worker
 from db.connections import conninfo
 from gateway.main import running
 from gateway.routes import Gateway
-from protocol.config import Config
 from protocol.errors import PipelineError
 from protocol.request import DialectName
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout
 from tests.support.checks.invariants import (
     Recorded,

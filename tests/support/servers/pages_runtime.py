@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from protocol.config import Config, Key
-from protocol.pages import Pages
-from protocol.runtime import Runtime
+from settings.config import Config, Key
+from settings.pages import Pages
+from settings.runtime import Runtime
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 

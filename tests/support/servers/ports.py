@@ -1,5 +1,5 @@
 """Free ports on loopback."""
 
-from sluice.embedded import free_port
+from sluice.up.embedded import free_port
 
 __all__ = ["free_port"]

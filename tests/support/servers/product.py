@@ -22,8 +22,8 @@ import httpx2 as httpx
 import redis
 import yaml
 
-from sluice.embedded import is_socket_path
 from sluice.processes import Process, heed_hangup
+from sluice.up.embedded import is_socket_path
 from tests.support.servers import forked as forked_servers
 from tests.support.servers.ports import free_port
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.bus import Bus
-from gateway.calls import OpenCall
+from gateway.call.calls import OpenCall
 from gateway.relay import Relay
 from gateway.upstream import Upstreams
-from protocol.config import Config, Limits, Upstream
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
+from settings.config import Config, Limits, Upstream
 from streams import layout
 from streams.layout import Dispatch, Entry
 from tests.support.checks.replies import reply_of

@@ -21,8 +21,8 @@ import redis
 
 from db.connections import conninfo
 from db.migrations.migrate import upgrade
-from sluice import embedded
 from sluice.processes import Spec, spawn
+from sluice.up import embedded
 from tests.support.waiting import wait_for
 
 _START_S = 30.0

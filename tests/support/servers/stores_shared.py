@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sluice import embedded
+from sluice.up import embedded
 
 
 @contextmanager

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from protocol.config import Config
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from workers.audit.writer import AuditWriter
 
 

@@ -5,8 +5,8 @@ A request is `{"model", "stream", "turns", "tools"}`, an answer steps from `{"be
 events of a stream, or a list.
 """
 
-from protocol.dialect import ClientDialect
-from protocol.dialect_modules import (
+from protocol.dialects.base import ClientDialect
+from protocol.dialects.modules import (
     ClientErrorsModule,
     DecodeModule,
     EncodeModule,

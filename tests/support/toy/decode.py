@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from protocol import events as e
+from protocol.bytes.sse import parse_event
 from protocol.errors import RemoteProtocolError
-from protocol.sse import parse_event
 
 
 class StreamDecoder:

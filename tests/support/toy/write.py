@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from protocol.neutral import NeutralRequest
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
+from protocol.requests.neutral import NeutralRequest
 from protocol.target import Target, Translated
 
 

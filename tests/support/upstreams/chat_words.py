@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from protocol.json_strict import dumps
+from protocol.bytes.json_strict import dumps
 from protocol.request import DialectName
 
 CHUNK = {"id": "x", "model": "gpt-x", "object": "chat.completion.chunk", "created": 1}

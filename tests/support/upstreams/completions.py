@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 from protocol import codecs
-from protocol.dialects import CLIENTS, DIALECTS
+from protocol.bytes.sse import EventSplitter
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.events import (
     Event,
     Opaque,
 )
 from protocol.request import ChatRequest, Tool
-from protocol.sse import EventSplitter
 from tests.support.clients.sdk import openai_answer
 
 HEAD = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}

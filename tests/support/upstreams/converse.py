@@ -8,7 +8,7 @@ import botocore.session
 from botocore.eventstream import EventStream
 from botocore.parsers import EventStreamJSONParser
 
-from protocol.eventstream import message
+from protocol.bytes.eventstream import message
 
 STREAM_TYPE = "application/vnd.amazon.eventstream"
 Event = tuple[str, dict[str, Any]]

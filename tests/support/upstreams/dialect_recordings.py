@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.request import DialectName
 from tests.support.upstreams.recordings import ROOT, Recording
 from tests.support.upstreams.replay import Cutting, Reply, stream

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from protocol import codecs
-from protocol.dialects import DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.events import Event, Opaque
 from tests.support.upstreams.recordings import framed
 

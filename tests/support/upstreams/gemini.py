@@ -9,11 +9,11 @@ from google import genai
 from google.genai import types
 
 from protocol import codecs
-from protocol.dialects import CLIENTS
+from protocol.dialects.table import CLIENTS
+from protocol.dialects.turns import StoredTurn
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, Opaque, TextDelta
 from protocol.request import DialectName
 from protocol.target import Target, Translated
-from protocol.turns import StoredTurn
 from tests.support.checks.decoding import decode, turns_of
 from tests.support.upstreams.turns import events
 

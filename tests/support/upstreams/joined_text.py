@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from protocol.json_strict import dumps
+from protocol.bytes.json_strict import dumps
 from tests.support.clients.answering import Answer
 
 

@@ -10,10 +10,10 @@ import msgspec
 from aiohttp import web
 
 from policy.base import Judgement, JudgeQuestion
-from policy.judging import SYSTEM
+from policy.judging.prompt import SYSTEM
 from policy.session.effects import JudgeRequest
-from protocol.config import Config
-from protocol.runtime import Runtime
+from settings.config import Config
+from settings.runtime import Runtime
 from streams import layout
 from tests.support.waiting import wait_until
 from workers.judge.worker import serve

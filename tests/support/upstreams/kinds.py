@@ -12,9 +12,9 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway import demo
-from protocol.config import Config
+from demo import model as demo
 from protocol.request import DialectName
+from settings.config import Config
 from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY, digest
 

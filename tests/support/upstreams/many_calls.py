@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from protocol.json_strict import dumps
+from protocol.bytes.json_strict import dumps
 from protocol.records import ToolCallRecord
 from tests.support.clients.answering import Answer
 

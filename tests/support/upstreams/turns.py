@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from protocol.sse import EventSplitter
+from protocol.bytes.sse import EventSplitter
 from tests.support.upstreams.recordings import framed
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pydantic
 from anthropic.types import message_create_params
 
-from protocol.anthropic.turn import TurnBuilder
+from protocol.dialects.anthropic.turn import TurnBuilder
 from protocol.request import DialectName
 from tests.support.upstreams.turns import events
 

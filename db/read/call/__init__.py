@@ -1,0 +1,1 @@
+"""Reads one call: its turns, texts, chunks, answers and debug lines."""

@@ -1,0 +1,1 @@
+"""Whether the database is fit for use, and what fails in it."""

@@ -1,0 +1,174 @@
+"""Polls PostgreSQL for a running gateway: the active keys, and the migration of the database.
+
+Has its own connection: auditors who use all others must not delay the revocation of a key. Must not
+know: SQLAlchemy, whose import would take half of a gateway's start.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.rows import dict_row
+from pydantic import ValidationError
+
+from db import holes, letters
+from db.connections import TimedConnection, conninfo, statement_timeout_ms
+from db.migrations.primaries import SEEN
+from protocol.debug import LONGEST_MIN, MOST_SWITCHES
+from protocol.errors import AuditUnavailable
+from settings.config import LISTS, Key
+
+ANSWER_S = 3.0
+_log = logging.getLogger(__name__)
+_KEYS = (
+    f"SELECT name, encode(sha256, 'hex') AS sha256, {', '.join(LISTS)}, expires_at, settings FROM"
+    " api_keys WHERE revoked_at IS NULL"
+).encode()
+"""Also expired ones: their owners get an error that says so."""
+_KEYS_VERSION: LiteralString = """
+SELECT count(*) AS count, coalesce(sum(hashtextextended(xmin::text || ctid::text, 0)), 0)::text AS
+    rows
+FROM api_keys WHERE revoked_at IS NULL
+"""
+"""Differs as soon as a row does: whoever writes a row makes it anew, in another place and by
+another transaction."""
+_KEYS_OF = _KEYS + b" AND sha256 = ANY(%s)"
+_LACKING: LiteralString = (
+    f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
+)
+"""In one: what a gateway asks every few seconds is most of what it does when it has little to
+do."""
+ACTIVE_SWITCHES = f"""
+SELECT key, loggers, content, by, at, until, extract(epoch FROM until - now())::float8 AS left_s
+    FROM (
+    SELECT DISTINCT ON (d.key) d.key, d.loggers, d.content, d.by, d.at, d.until
+        FROM debug_switches d
+    WHERE d.at > now() - interval '{LONGEST_MIN + 1} minutes' ORDER BY d.key, d.at DESC
+) AS newest WHERE until > now() AND cardinality(loggers) > 0 ORDER BY until DESC, key
+    LIMIT {MOST_SWITCHES}
+"""
+"""The newest switch of each key, where it is on. One older than the longest says nothing any
+more."""
+_REVISION: LiteralString = "SELECT version_num FROM alembic_version"
+
+
+class Watch:
+    """One read-only connection, opened when first used and again after a failure. Every method
+    raises AuditUnavailable when PostgreSQL is away, or silent for `answer_s`. Questions wait for
+    each other."""
+
+    def __init__(self, database_url: str, *, answer_s: float = ANSWER_S) -> None:
+        self._conninfo, self._answer_s = conninfo(database_url), answer_s
+        self._options = (
+            "-c default_transaction_read_only=on -c"
+            f" statement_timeout={statement_timeout_ms(answer_s)} -c timezone=UTC"
+        )
+        self._connection: TimedConnection | None = None
+        self._turn = asyncio.Lock()
+        self._keys: list[Key] | None = None
+        self._keys_version: list[dict[str, Any]] = []
+
+    async def keys(self) -> list[Key]:
+        """Return the keys in use, the same list as before where none changed. One with a role or
+        setting unknown to this version is none, and hides no other."""
+        # before the keys: what changes in between makes the next look another one
+        version = await self._ask(_KEYS_VERSION)
+        if self._keys is None or version != self._keys_version:
+            self._keys, self._keys_version = _read_keys(await self._ask(_KEYS)), version
+        return self._keys
+
+    async def keys_of(self, digests: Sequence[str]) -> list[Key]:
+        """Return those of the keys with these digests, in hexadecimal, that are in use."""
+        return _read_keys(await self._ask(_KEYS_OF, [bytes.fromhex(digest) for digest in digests]))
+
+    async def switches(self) -> list[dict[str, Any]]:
+        """Return the debug logs that admins switched on: key, loggers, content, for how many
+        seconds still. None without tables."""
+        try:
+            return await self._ask(ACTIVE_SWITCHES.encode())
+        except psycopg.errors.UndefinedTable:
+            return []
+
+    async def revision(self) -> str:
+        """Return where the database stands, empty when it was never migrated."""
+        try:
+            rows = await self._ask(_REVISION)
+        except psycopg.errors.UndefinedTable:
+            return ""
+        return str(rows[0]["version_num"]) if rows else ""
+
+    async def held(self, known: int | None, run_id: str) -> tuple[str, int | None]:
+        """Return the database's id, empty where it has none yet, and 0, or None where it holds a
+        later primary of Redis than this one."""
+        try:
+            rows = await self._ask(SEEN, known, run_id)
+        except psycopg.errors.UndefinedTable:
+            return "", 0
+        return (rows[0]["database"], rows[0]["number"]) if rows else ("", 0)
+
+    async def lacking(self) -> tuple[int, int]:
+        """Return how many records were set aside, and how many calls are incomplete, up to `MANY`
+        each; 0 where there are no tables."""
+        try:
+            rows = await self._ask(_LACKING)
+        except psycopg.errors.UndefinedTable:
+            return 0, 0
+        return int(rows[0]["dead_letters"]), int(rows[0]["incomplete_calls"])
+
+    async def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _ask(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
+        async with self._turn:
+            was_connected = self._connection is not None
+            try:
+                try:
+                    return await self._run(statement, *values)
+                except psycopg.OperationalError:
+                    # a kept connection may belong to a server that was started anew meanwhile: that
+                    # is no outage
+                    if not was_connected or self._connection is not None:
+                        raise
+                    return await self._run(statement, *values)
+            except psycopg.errors.UndefinedTable:
+                raise
+            except (psycopg.Error, OSError) as error:
+                raise AuditUnavailable("the audit log cannot be read now") from error
+
+    async def _run(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
+        if self._connection is None:
+            self._connection = await self._connect()
+        try:
+            async with self._connection.cursor(row_factory=dict_row) as cursor:
+                await cursor.execute(statement, values or None)
+                return await cursor.fetchall()
+        except BaseException:
+            if self._connection.broken or self._connection.closed:
+                self._connection = None
+            raise
+
+    async def _connect(self) -> TimedConnection:
+        patience_s = max(2, round(self._answer_s))
+        connection = await TimedConnection.connect(
+            self._conninfo, autocommit=True, options=self._options, connect_timeout=patience_s
+        )
+        connection.answer_s = self._answer_s
+        return connection
+
+
+def _read_keys(rows: Sequence[dict[str, Any]]) -> list[Key]:
+    keys = []
+    for row in rows:
+        try:
+            keys.append(Key.model_validate(row.pop("settings") | row))
+        except ValidationError:
+            _log.warning(
+                "a stored key is not of this version",
+                extra={"action": "keys", "key": str(row["name"])[:64]},
+            )
+    return keys

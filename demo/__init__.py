@@ -1,0 +1,1 @@
+"""Built-in models: the demo model, and the scripted model that plays files."""

@@ -1,0 +1,1 @@
+"""One open call of a gateway."""

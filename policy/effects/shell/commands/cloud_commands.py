@@ -1,0 +1,377 @@
+"""Containers, clusters, clouds and virtual machines: what is deleted there, and containers that do
+not isolate."""
+
+import re
+
+from policy.effects.effect import Kind
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import Args
+from policy.effects.shell.commands.file_commands import is_remote
+from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.rule_table import rows
+
+_VOLUME_HOLES = re.compile(
+    r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker|kubelet)|var/log|opt|"
+    r"srv|run)|~|~/\.ssh|~/\.aws|/home/\w+)/?"
+)
+
+
+_OF_CLOUDS = re.compile(
+    r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
+    r"redhat\.(?:com|io)|lscr\.io|cgr\.dev|scaleway\.com|suse\.com|oracle\.com|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
+)
+"""Registries where one needs an account to put images."""
+
+
+def _copied(command: Command, args: Args, findings: Findings) -> None:
+    findings.read(*(w for w in args.operands[1:] if not re.match(r"[\w.-]+:", w.known)))
+
+
+def _ended(command: Command, args: Args, findings: Findings) -> None:
+    """`docker rm $(docker ps -aq)`: all containers of the machine, with what is in them."""
+    if any(word.text is None and word.outputs for word in args.operands[1:]):
+        removes = "rm" in args.texts[:2] and args.has("-v|--volumes|-f|--force")
+        kind: Kind = "delete" if removes else "process"
+        findings.add(kind, "unknown", " ".join(args.texts), wide=True)
+
+
+def _container(command: Command, args: Args, findings: Findings) -> None:
+    if args.has("--privileged"):
+        findings.add("privilege", "root", "--privileged")
+    if any(word.known == "host" for word in args.all("--pid")):
+        findings.add("privilege", "root", "--pid=host")
+    for word in args.all("--cap-add"):
+        if re.search(
+            r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known
+        ):
+            findings.add("privilege", "root", f"--cap-add={word.known}")
+    for word in args.all("--security-opt"):
+        if re.search(r"(?i)unconfined|disable|no-new-privileges[:=]false", word.known):
+            findings.add("defence", "system", word.known)
+    for word in args.all("--device"):
+        place = findings.place(Word(word.known.partition(":")[0]))
+        if place.scope == "device" and re.search(
+            r"/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk)", place.path
+        ):
+            findings.add("privilege", "device", place.path)
+    mounts = False
+    for word in [*args.all("-v|--volume"), *args.all("--mount")]:
+        text = word.known
+        if "=" in text and (source := re.search(r"(?:source|src)=([^,]+)", text)) is not None:
+            path, read_only = source[1], "readonly" in text or ",ro" in text
+        else:
+            path, _, destination = text.partition(":")
+            read_only = destination.endswith(":ro") or ":ro," in destination
+        _mount(path, read_only, findings)
+        mounts |= path.startswith(("/", "~", ".", "$")) and not read_only
+    image = next(iter(args.operands[1 + args.starts("container") :]), Word(""))
+    registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image.known)
+    if (
+        mounts
+        and registry is not None
+        and not _OF_CLOUDS.search(registry[0])
+        and findings.scope_of_host(Word(registry[0])) == "other"
+    ):
+        findings.add("execute", "other", image.known)
+
+
+def _mount(path: str, read_only: bool, findings: Findings) -> None:
+    if not path.startswith(("/", "~", ".", "$")):
+        return
+    place = findings.place(Word(path))
+    if (
+        "docker.sock" in path
+        or "containerd" in path
+        or "crio.sock" in path
+        or "podman.sock" in path
+    ):
+        findings.add("privilege", "root", path)
+    elif place.scope == "root" or (_VOLUME_HOLES.fullmatch(place.path) and not read_only):
+        findings.add("privilege", place.scope, place.path, wide=True)
+    elif place.scope == "credentials":
+        findings.reads.append(place)
+        findings.add("read", "credentials", place.path)
+
+
+def _manifests(command: Command, args: Args, findings: Findings) -> None:
+    for word in args.all("-f|--filename|-k"):
+        if "://" in word.known:
+            findings.add("execute", findings.scope_of_host(word), word.known)
+        elif word.known != "-":
+            findings.read(word)
+
+
+_GONES = (
+    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion"
+    r"|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)"
+)
+_GONE = re.compile(_GONES)
+_SMALL = re.compile(
+    r"tags?|labels?|alias(?:es)?|message|delete-object|item|record|dashboard|alarms?|log-stream|cached?|session|version|"
+    r"draft|comment|env|config|unset|remove-tags"
+)
+
+
+def _gone(command: Command, args: Args, findings: Findings) -> None:
+    """What is deleted: much, unless the words before the verb name something small."""
+    verbs = args.texts[:5]
+    first = next(i for i, verb in enumerate(verbs) if _GONE.fullmatch(verb))
+    nouns = verbs[first] if "-" in verbs[first] else " ".join(verbs[: first + 1])
+    joined = " ".join(word.known for word in command.words[1:])
+    findings.add("delete", "unknown", joined, wide=not _SMALL.search(nouns))
+
+
+_CLOUD = rows(
+    r"""
+GRANTED := (?:policy\w*|access-key|login-profile|role|user-to-group|policy-binding|acl|key-policy|assume-role-policy|grant|public-access-block)
+
+cloud
+    + 1=configure 2=get line~secret|token -> prints-secret ; read credentials {line}
+    1-5~stop-logging|delete-trail|delete-detector|disable-security-hub|delete-flow-logs|stop-configuration-recorder|update-trail
+        -> defence unknown {line}
+    1-5~delete-configuration-recorder|disable-\w*guardduty\w*|delete-log-group|delete-web-acl|deactivate-mfa-device|disable-macie
+        -> defence unknown {line}
+    1-5~delete-public-access-block|disable-alarm-actions|delete-bucket-policy|put-bucket-logging|delete-retention-policy|delete-alarms
+        -> defence unknown {line}
+    1-5~disassociate-\w*|delete-event-data-store|delete-members -> defence unknown {line}
+    1=logging 2-5=delete -> defence unknown {line}
+    line~'--no-(?:enable-logging|block-public)|--public-network-access enabled' -> defence unknown {line}
+    1-5~get-secret-value|batch-get-secret-value|get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials
+        -> prints-secret ; read credentials {line}
+    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password|get-password-data
+        -> prints-secret ; read credentials {line}
+    1-5~get-credentials|list-keys|show-connection-string|generate-sas|get-credential-report|access-secret-version
+        -> prints-secret ; read credentials {line}
+    1=secrets 2-5=access -> prints-secret ; read credentials {line}
+    words=--with-decryption -> prints-secret ; read credentials {line}
+    1=keyvault 2=secret 3-5=show -> prints-secret ; read credentials {line}
+    1-5~(?:attach|put|create|add|update|set)-(?:user|role|group|iam|org|bucket|resource|key|login|access)?-?<GRANTED>
+        -> privilege unknown {line}
+    1-5~add-iam-policy-binding|set-iam-policy|create-service-specific-credential|create-user|create-access-key|create-login-profile
+        -> privilege unknown {line}
+    1-5~add-user-to-group|create-grant|add-permission|update-assume-role-policy -> privilege unknown {line}
+    1=role 2=assignment 3=create -> privilege unknown {line}
+    1=ad 2=sp 3=create-for-rbac -> privilege unknown {line}
+    1=iam 2=service-accounts 3-5=create -> privilege unknown {line}
+    1-5~<GONE> -> call gone
+    1-5=stop-instances|reboot-instances|deallocate -> process unknown {line}
+    line~'authorize-security-group-ingress|firewall-rules create|nsg rule create' line~0\.0\.0\.0/0|::/0|\* -> defence unknown {line}
+""".replace("<GONE>", _GONES),
+    gone=_gone,
+)["cloud"]
+"""What the verbs of clouds' commands do there."""
+
+
+_KEEPS = re.compile(
+    r"secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?|"
+    r"get|list|ls|describe|show|download|pull"
+)
+"""Words of commands that are for keys and settings of what runs there, or that send nothing."""
+
+
+def _cloud(command: Command, args: Args, findings: Findings) -> None:
+    """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
+    texts = args.texts
+    flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
+    joined = " ".join(word.known for word in command.words[1:])
+    if any(
+        flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags
+    ) or texts[-1:] == ["help"]:
+        return
+    findings.add("network", "listed", " ".join(texts[:2]))
+    if not any(
+        _KEEPS.fullmatch(part)
+        for text in (*texts[:2], *flags)
+        for part in re.split(r"[-:=]", text)[:5]
+    ):
+        findings.sends.append(("unknown", joined, True))
+    if command.name not in ("aws", "gcloud", "az"):
+        service(command, findings)
+    if texts[:1] in (["s3"], ["storage"], ["cp"], ["rsync"], ["mv"], ["rm"]) or command.name in (
+        "gsutil",
+        "s3cmd",
+        "mc",
+        "s5cmd",
+        "azcopy",
+    ):
+        _buckets(command, texts, flags, findings)
+        return
+    _CLOUD(command, args, findings)
+
+
+def _buckets(command: Command, texts: list[str], flags: list[str], findings: Findings) -> None:
+    joined = " ".join([*texts, *flags])
+    verbs = [text for text in texts[:3] if not re.search(r"://|/", text)]
+    broad = any(
+        re.fullmatch(
+            r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m",
+            flag,
+        )
+        for flag in flags
+    )
+    if any(verb in ("rb", "del", "rm", "remove", "rmb", "delete") for verb in verbs):
+        findings.add(
+            "delete",
+            "unknown",
+            joined,
+            wide=broad
+            or "rb" in verbs
+            or "delete" in verbs
+            or any(re.search(r"://[^/]+/?\*?$", text) for text in texts),
+        )
+    elif {"sync", "rsync", "mirror"} & {*verbs} and {
+        "--delete",
+        "--delete-removed",
+        "-d",
+        "--remove",
+        "--delete-destination=true",
+    } & {*flags}:
+        findings.add("delete", "unknown", joined, wide=True)
+    paths = [
+        word
+        for word in command.words[1:]
+        if "/" in word.known or "." in word.known or word.text is None
+    ]
+    local = [
+        word
+        for word in paths
+        if "://" not in word.known and not word.known.startswith("-") and not is_remote(word)
+    ]
+    if (
+        any(
+            verb in ("cp", "sync", "mv", "put", "upload", "rsync", "copy", "mirror")
+            for verb in verbs
+        )
+        and local
+        and command.words[-1] not in local
+    ):
+        findings.read(*local, wide=broad)
+        findings.sends.append(("unknown", joined, True))
+    elif local and any(verb in ("cp", "sync", "mv", "get", "download") for verb in verbs):
+        findings.write(*local[-1:])
+    if re.search(
+        r"--acl[= ]public|public-read|allUsers|acl ch .*AllUsers|anonymous set|--make-public",
+        joined,
+    ):
+        findings.add("defence", "unknown", joined)
+
+
+_ENDS = re.compile(
+    r"(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke|del)(?:[-:_]\w+)*|\w+:(?:drop|reset|destroy|"
+    r"purge|delete|wipe)"
+)
+_WEIGHTY = re.compile(
+    r"(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream|volume|app|instance|server|vm|dataset|"
+    r"environment|tenant|account|"
+    r"keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer|item|archive|pg|kv|secret|pool|table|"
+    r"schema|workspace)s?"
+)
+_LOCAL = frozenset(
+    "git npm yarn pnpm pip conda poetry apt brew nmcli ip nmtui tmux screen flatpak snap docker"
+    " code pyenv rbenv asdf mise rustup nvm fnm sdk ffmpeg wp jj hg svn fossil dvc bzr stow chezmoi"
+    " yadm rcm".split()
+)
+
+
+def service(command: Command, findings: Findings) -> None:
+    """Add what the verbs of a client of some service say: `tool noun delete NAME` deletes there
+    what no build makes again."""
+    texts = [word.known for word in command.words[1:] if not word.known.startswith("-")][:4]
+    place = next((i for i, text in enumerate(texts[:3]) if _ENDS.fullmatch(text.lower())), None)
+    if (
+        place is None
+        or command.name in _LOCAL
+        or any(re.search(r"[/.~]", text) for text in texts[: place + 1])
+    ):
+        return
+    nouns = [part for text in texts[: place + 2] for part in re.split(r"[-:_]", text.lower())]
+    weighty = any(_WEIGHTY.fullmatch(noun) for noun in nouns) and len(texts) > 1
+    findings.add("delete", "unknown", " ".join(texts), wide=weighty)
+
+
+def _service(command: Command, args: Args, findings: Findings) -> None:
+    service(command, findings)
+
+
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+NOUN := (?:container|image|volume|network|system|builder|compose|stack|service|secret|swarm|node|buildx|pod|machine|context)
+HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)
+PLANS := '^(?:(?:stack|run-all) )*(?:plan|show|validate|output|list|status|get|history|template|lint|diff|synth|preview)(?: |$)'
+ENDS := '^(?:(?:stack|run-all) )*(?:destroy|uninstall|delete|down|undefine|del|purge|nuke|rm|remove)(?: |$)|^(?:state rm|workspace delete)(?: |$)'
+APPLIES := '^(?:(?:stack|run-all) )*(?:apply|up|deploy)(?: |$)'
+BROAD := (?:ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?|customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc|secrets?|clusters?|ingress\w*|svc|services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*)
+GUARDS := (?:networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*|validatingadmission\w*|podsecurity\w*|events?)
+BEFORE := (?is)(?:[^/,]*,)*
+BEHIND := (?:,[^/]*)?(?:/.*)?
+
+docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --mount --name -e --env --env-file -p
+        --publish -w --workdir -u --user --network --net --entrypoint -f --file --filter -t --tag --platform --pid --ipc
+        --uts --userns --cap-add --security-opt --device -m --memory --cpus --gpus --restart --hostname -h --label -l
+        --add-host --build-arg --target -H --host --context -c --log-driver --log-opt --tmpfs --ulimit --dns --ip --link
+        --volumes-from --cidfile --shm-size --format -n --tail --since --project-name --profile --secret --ssh
+        --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
+    + text~'^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)' -> call container
+    text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
+    text~'^system prune(?: |$)' -a|--all -> delete temp {} wide
+    text~'^volume (?:rm|prune|remove)(?: |$)' -> delete unknown {} wide
+    text~'^compose (?:down|rm)(?: |$)' words=-v|--volumes|-fv|-vf -> delete unknown {} wide
+    text~'^(?:down|rm)(?: |$)' words=-v|--volumes|-fv|-vf name=docker-compose|podman-compose -> delete unknown compose {} wide
+    text~'^(?:stack|swarm|service|secret|machine) (?:rm|remove|leave|down)(?: |$)' -> delete unknown {} wide
+    text~'^(?:<NOUN> )?(?:rm|rmi|kill|stop)(?: |$)' -> call ended
+    text~'^(?:<NOUN> )?(?:push|save|export|login|pull)(?: |$)' -> network listed {2}
+    text~'^(?:<NOUN> )?cp(?: |$)' -> call copied
+kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --output --context --kubeconfig -c --container --cluster -k
+        --image --overrides --field-selector --grace-period --timeout -p --patch --type --replicas --as --token -s --server --tail
+        --since --from-literal --clusterrole --user --serviceaccount --cascade
+    --dry-run -> nothing
+    1=delete --context=(?s)<HERE>(?:-.*)? 2~<BEFORE><GUARDS><BEHIND> -> defence unknown {}
+    1=delete 2~<BEFORE><GUARDS><BEHIND>
+        -> defence unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
+    1=delete --context=(?s)<HERE>(?:-.*)? -> delete unknown {}
+    1=delete -> delete unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
+    1=drain -> process system {} wide
+    1=scale --replicas=0 -> process system {} wide
+    1=get 2~<BEFORE>secrets?<BEHIND> -o|--output=(?s).* !-o|--output=name|wide -> prints-secret ; read credentials {}
+    1=config 2~(?i)view --raw|--flatten -> prints-secret ; read credentials {}
+    1=create 2=token -> prints-secret ; read credentials {}
+    1=create 2~(?is)[^/]*clusterrolebinding.* -> privilege unknown {}
+    1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
+    1=debug 2~(?s)node/.* -> privilege root {}
+    1=apply|create|replace -> call manifests
+aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci aliyun tccli scw openstack heroku flyctl
+        fly vercel netlify railway render wrangler supabase firebase eb eksctl sam serverless sls stripe neonctl
+        planetscale pscale b2 exo civo vultr-cli cf bx : --profile --region --output --query --project --format
+        --subscription -g -n -o --endpoint-url --zone
+    -> call cloud
+terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
+        k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
+    text~<PLANS> -> nothing
+    text~<ENDS> words=--dry-run|--what-if|--dry-run=client -> nothing
+    words=-destroy|--destroy words=--dry-run|--what-if|--dry-run=client -> nothing
+    text~<ENDS> -> delete unknown {line} wide:!name~<HERE>
+    words=-destroy|--destroy -> delete unknown {line} wide:!name~<HERE>
+    text~<APPLIES> words=-auto-approve|--auto-approve|--yes|-y|--skip-preview|--require-approval=never|--terragrunt-non-interactive
+        -> write unknown {line}
+    name=virsh|vagrant|vboxmanage|qm|pct|lxc|incus|multipass|xl|esxcli 1-=shutdown|reboot|suspend|halt -> process unknown {line}
+vault
+    1=kv 2=get -> prints-secret
+    1=token 2=create -> prints-secret
+    1=print 2=token -> prints-secret
+    1=read|unwrap -> prints-secret
+    1=kv 2=destroy|delete|metadata -> delete unknown {} wide
+    1=secrets|auth 2=disable -> delete unknown {} wide
+    1=delete -> delete unknown {}
+    1=audit 2=disable -> defence unknown {}
+security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber doppler infisical sops aws-vault
+    + -> call service ; prints-secret
+    name=security text~dump-keychain|find-(?:generic|internet)-password|export\b -> read credentials {}
+    name=security text~delete-|add-trusted-cert|authorizationdb -> defence system {}
+""",
+    container=_container,
+    ended=_ended,
+    copied=_copied,
+    manifests=_manifests,
+    cloud=_cloud,
+    service=_service,
+)

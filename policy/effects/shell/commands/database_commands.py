@@ -1,0 +1,195 @@
+"""Database clients: their SQL, and commands that empty or drop without any."""
+
+import re
+
+from policy.effects.effect import Kind
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import Args, args_of
+from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.rule_table import rows
+from policy.effects.sql_effects import read_sql
+from policy.effects.sql_functions import SqlEffect
+from policy.word_tables import by_word
+from protocol.bounds import MAX_SQL_CHARS
+
+_DIALECTS = by_word("""
+psql pgcli cockroach cqlsh isql usql dbcli : postgres
+mysql mariadb mycli : mysql
+sqlite3 sqlite litecli : sqlite
+sqlcmd tsql bcp : tsql
+clickhouse-client clickhouse : clickhouse
+duckdb : duckdb
+bq : bigquery
+snowsql : snowflake
+presto : presto
+trino : trino
+hive beeline impala-shell : hive
+spark-sql : spark
+sqlplus : oracle
+athena : athena
+""")
+"""Dialects by the names of clients."""
+_MAX_SQL_TOKENS = 200
+"""Of all SQL in one shell text: the parser takes some 50 microseconds for each."""
+_TOKENS_A_TEXT = 8
+"""What reading a text takes besides its tokens, counted in them."""
+_TOKENS = re.compile(r"\w+|[^\w\s]")
+_VALUED = tuple(
+    """-c -e -d -h -P -U -u -f -o -v -q -Q -F -R -i -S -D --command --execute --eval --query --dbname --host --port --username
+    --user --file --database --password -cmd --output --init-file
+    --use_legacy_sql --format""".split()
+)
+_NOT_LOADED = re.compile(
+    r"(?is)\b(?:drop|truncate)\s+(?:table|database|schema|index|view|user|role|tablespace"
+    r"|keyspace)\b|"
+    r"\bdelete\s+from\b(?!.*\bwhere\b)|\btruncate\s+\w+"
+)
+_META = re.compile(
+    r"(?m)^[^\S\n]*(?:\\(?:!|o\s*\||g\s*\||w\s*\||copy\b.*\b(?:program|to)\b)|\.(?:shell|system|sh"
+    r"|excel|output\s*\||once\s*\||"
+    r"load)\b|system\b|source\b|!|\\\!|--\s*!)\s*(.*)"
+)
+_OF_SQL: dict[Kind, tuple[SqlEffect, ...]] = {
+    "write": ("write", "schema"),
+    "execute": ("execute",),
+    "privilege": ("privilege", "catalogue"),
+    "read": ("read",),
+}
+_CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
+"""A line for the client, not for the server."""
+
+
+def _sql_client(command: Command, args: Args, findings: Findings) -> None:
+    args = args_of(command, _VALUED)
+    name = command.name
+    texts = [*args.all("-c|--command|-e|--execute|-q|-Q|--query|-cmd")]
+    if name in ("sqlite3", "sqlite", "duckdb", "bq", "litecli"):
+        texts += args.operands[1:]
+        findings.read(*args.operands[:1])
+    for host in args.all("-h|-S|--host"):
+        if name not in ("sqlite3", "duckdb"):
+            findings.add("network", findings.scope_of_host(host), host.known)
+    findings.read(*args.all("-f|--file|-i|--init-file"))
+    findings.write(*args.all("-o|--output"))
+    if command.stdin.kind == "text":
+        texts.append(Word(command.stdin.text))
+    for text in texts:
+        sql(text, _DIALECTS.get(name, "postgres"), findings)
+
+
+def sql(word: Word, dialect: str, findings: Findings) -> None:
+    """Add what a text of SQL does."""
+    if word.text is None:
+        findings.unsure.append("language: SQL that is not known")
+        if _NOT_LOADED.search(word.bare[:2000]):
+            findings.add("delete", "unknown", word.bare, wide=True)
+        return
+    text = word.text
+    for escape in _META.finditer(text):
+        # `source FILE` runs statements, the others programs
+        findings.add(
+            "execute",
+            "project" if escape[0].strip().startswith("source") else "unknown",
+            escape[0].strip(),
+        )
+    text = _CLIENT_LINE.sub("", text).strip()
+    if not text:
+        return
+    findings.sql_read[0] += _TOKENS_A_TEXT + (
+        len(_TOKENS.findall(text)) if len(text) <= MAX_SQL_CHARS else _MAX_SQL_TOKENS
+    )
+    if findings.sql_read[0] > _MAX_SQL_TOKENS:
+        findings.unsure.append("size: more SQL than is read")
+        return
+    reading = read_sql(text, dialect)
+    short = " ".join(text.split())[:100]
+    effects = reading.effects
+    if "delete" in effects or "unbounded" in effects:
+        is_wide = "unbounded" in effects or "schema" in effects
+        findings.add("delete", "unknown", short, wide=is_wide)
+    for kind, of_sql in _OF_SQL.items():
+        if not effects.isdisjoint(of_sql):
+            findings.add(kind, "unknown", short)
+    if "file" in effects:
+        findings.add("read", "credentials", short)
+    if reading.unsure:
+        if _NOT_LOADED.search(text[:2000]):
+            findings.add("delete", "unknown", short, wide=True)
+        findings.unsure.append("language: SQL that cannot be read")
+
+
+_STORES = by_word(r"""
+redis-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b
+valkey-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b
+keydb-cli : (?i)\b(?:flushall|flushdb|shutdown)\b
+mongo mongosh : (?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}
+etcdctl : (?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user delete|role grant
+rabbitmqctl : (?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b
+influx : (?i)drop\s+(?:database|measurement|series)|\bdelete\b
+kafka-topics kafka-topics.sh : --delete
+zkcli.sh zkcli : (?i)deleteall|rmr
+nodetool : (?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b
+mysqladmin : (?i)\b(?:drop|shutdown)\b
+pg_ctl : (?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate
+pg_resetwal pg_dropcluster : .
+dropdb : ^(?!.*(?:--help|-V))
+dropuser : ^(?!.*--help)
+mongorestore : --drop
+pg_restore : (?:-c\b|--clean)
+rails : db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)
+rake : db:(?:drop|reset|purge|truncate\w*|schema:load)
+prisma : migrate reset|db push.*(?:--force-reset|--accept-data-loss)
+flyway : \bclean\b
+liquibase : \bdrop-?all\b
+alembic : downgrade base
+sequelize sequelize-cli : db:drop|undo:all
+artisan : migrate:(?:fresh|reset|refresh)|db:wipe
+knex : rollback --all
+""")
+
+
+def _store(command: Command, args: Args, findings: Findings) -> None:
+    joined = " ".join(word.known for word in command.words[1:])
+    if command.stdin.kind == "text":
+        joined = f"{joined} {command.stdin.text[:4000]}"
+    pattern = _STORES[command.name]
+    hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h|--host|-u")
+    is_here = (
+        command.place == "here" or command.wrappers[-1:] in (("docker",), ("podman",))
+    ) and "--cluster" not in joined
+    is_here = is_here and all(findings.scope_of_host(host) == "loopback" for host in hosts)
+    if (
+        command.name.endswith("-cli")
+        and is_here
+        and re.fullmatch(r"(?i).*\bflush(?:all|db)(?: a?sync)?\s*", joined)
+    ):
+        # a store on this machine is a cache or a test's
+        findings.add("delete", "loopback", joined)
+    elif re.search(pattern, joined):
+        kind: Kind = "process" if re.search(r"(?i)\b(?:shutdown|stop)\b", joined) else "delete"
+        if re.search(
+            r"(?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth"
+            r" disable|slaveof|acl setuser",
+            joined,
+        ):
+            kind = "privilege"
+        findings.add(kind, "unknown" if kind == "delete" else "system", joined, wide=True)
+    for host in hosts:
+        findings.add("network", findings.scope_of_host(host), host.known)
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(_DIALECTS, _sql_client),
+    **dict.fromkeys(_STORES, _store),
+    **rows(r"""
+createuser
+    -s|--superuser|-r|--createrole|-d|--createdb -> privilege unknown {line}
+manage.py django-admin
+    + line~'\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b' !w1=sqlflush -> delete unknown {line} wide
+    -> execute project {line}
+pg_dump pg_dumpall mysqldump mariadb-dump mongodump mongoexport pg_basebackup redis-dump mysqlpump mydumper
+        : -f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname
+    -> writes -f|--file|--result-file|-r|-o|--out ; host -h|--host ; prints-much
+"""),
+}
+"""A dump holds all rows of a database: sent away it is as bad as a key."""

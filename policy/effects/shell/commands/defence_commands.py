@@ -1,0 +1,280 @@
+"""Commands that remove protection and traces: firewalls, access controls, audit, logs, shell
+history, certificate checks."""
+
+import re
+
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import Args, args_of
+from policy.effects.shell.commands.findings import SECRET_NAME, Findings, Handler
+from policy.effects.shell.commands.rule_table import rows
+
+_TUNED = re.compile(
+    r"vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max"
+    r"|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|"
+    r"net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)"
+    r"|kernel\.(?:pid_max|threads-max|shm|sem|msg)"
+)
+"""Bounds that databases and watchers of files need higher."""
+_SETTINGS = re.compile(
+    r"NODE_TLS_REJECT_UNAUTHORIZED=['\"]?0|GIT_SSL_NO_VERIFY=(?:1|true|yes|on)|PYTHONHTTPSVERIFY=0"
+    r"|CURL_INSECURE=|SSL_VERIFY=(?:false|0|"
+    r"no)|GIT_TRACE_REDACT=0|"
+    r"HISTFILE=(?:/dev/null)?$|HISTSIZE=0|HISTFILESIZE=0|SAVEHIST=0"
+    r"|HISTCONTROL=ignorespace\S*:erase|TMOUT=0$|NPM_CONFIG_STRICT_SSL=false|"
+    r"PIP_TRUSTED_HOST=|GONOSUMCHECK=|"
+    r"GONOSUMDB=\*|GOINSECURE=\*|GOFLAGS=-insecure|COSIGN_.*=|REQUESTS_CA_BUNDLE=$"
+    r"|CARGO_HTTP_CHECK_REVOKE=false|HOMEBREW_NO_VERIFY"
+)
+_LOADERS = re.compile(
+    r"LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PROMPT_COMMAND"
+    r"|PYTHONSTARTUP|PERL5OPT|"
+    r"PERL5LIB|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|GIT_SSH_COMMAND|GIT_ASKPASS|PYTHONPATH|PAGER"
+    r"|EDITOR|VISUAL|MANPAGER|GIT_EDITOR|"
+    r"GIT_PAGER|GIT_EXTERNAL_DIFF|LESSOPEN|GIT_CONFIG_(?:GLOBAL|SYSTEM)"
+)
+"""Variables whose value other programs run or load."""
+
+
+def assigned(name: str, value: Word, findings: Findings) -> None:
+    """Add what it means that a variable gets this value."""
+    text = value.known
+    if _SETTINGS.match(f"{name}={text}"):
+        findings.add(
+            "defence",
+            "home" if name.startswith(("HIST", "SAVEHIST", "TMOUT")) else "unknown",
+            f"{name}={text}",
+        )
+    elif _LOADERS.fullmatch(name):
+        _loaded(name, value, findings)
+
+
+def library(path: Word, findings: Findings) -> None:
+    """Add what it means that a program loads a library or script before it does anything: nobody
+    reads that."""
+    place = findings.place(path)
+    if place.scope != "system":
+        findings.add(
+            "execute",
+            findings.downloaded(place.path)
+            or ("unknown" if place.scope == "temp" else place.scope),
+            place.path,
+        )
+        findings.unsure.append("name: what a program loads before it begins")
+
+
+def _enable(command: Command, args: Args, findings: Findings) -> None:
+    """`enable -f FILE name`: a library becomes a part of the shell."""
+    for word in args_of(command, ("-f",)).all("-f"):
+        library(word, findings)
+
+
+def _linked(command: Command, args: Args, findings: Findings) -> None:
+    """`update-alternatives`, `ldconfig`: what programs of the system are, or load, lies where
+    anybody writes."""
+    if any(findings.place(word).scope == "temp" for word in command.words[1:] if "/" in word.known):
+        findings.add("write", "system", "/etc/alternatives")
+
+
+def _loaded(name: str, value: Word, findings: Findings) -> None:
+    text = value.known
+    if name in (
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        "DYLD_INSERT_LIBRARIES",
+        "BASH_ENV",
+        "ENV",
+        "PYTHONSTARTUP",
+    ):
+        if "/" in text or value.text is None:
+            place = findings.place(value)
+            if name == "ENV":
+                findings.add(
+                    "execute", findings.downloaded(place.path) or place.scope, f"{name}={text}"
+                )
+            else:
+                library(value, findings)
+            if findings.command.is_root and place.scope in ("temp", "project", "home"):
+                findings.add("privilege", "root", f"{name}={text}")
+    elif (
+        name.startswith("GIT_CONFIG")
+        and findings.place(value).scope == "temp"
+        and text.startswith("/tmp")
+    ):
+        findings.unsure.append("name: settings of git that may hold commands")
+    elif name == "PROMPT_COMMAND" and re.search(r"https?://|/dev/tcp|\bnc\b|base64", text):
+        findings.add("persistence", "startup", f"{name}={text}")
+    elif (
+        name in ("PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS")
+        and re.search(r"-M\w|-r|--require|--import|-javaagent|-e\b", text)
+        and re.search(r"/", text)
+    ):
+        is_own = re.search(r"(?:^|[\s=:,]|-r)(?:/|~|\.\./|\w+:/)", text) is None
+        findings.add("execute", "project" if is_own else "unknown", f"{name}={text}")
+
+
+def _named(command: Command, args: Args, findings: Findings) -> None:
+    """Variables that are printed by their names."""
+    findings.is_secret = any(SECRET_NAME.search(word.known) for word in command.words[1:])
+
+
+def _attributes(command: Command, args: Args, findings: Findings) -> None:
+    """`chattr -i` takes a lock off; `+i` on a file that is not ours puts one on that others cannot
+    lift."""
+    words = command.words[1:]
+    modes = [
+        word.known
+        for word in words
+        if re.fullmatch(r"[-+=][aAcCdDeijsStTu]+", word.known)
+        and word.known not in ("-R", "-V", "-f")
+    ]
+    for word in words:
+        if word.known.startswith(("-", "+", "=")):
+            continue
+        place = findings.place(word)
+        if place.scope in ("system", "startup", "credentials", "root") and any(
+            "i" in mode or "a" in mode for mode in modes
+        ):
+            findings.add("defence", place.scope, f"{' '.join(modes)} {place.path}")
+
+
+def _sysctl(command: Command, args: Args, findings: Findings) -> None:
+    for word in command.words[1:]:
+        name, sign, _ = word.known.partition("=")
+        if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
+            findings.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
+    for word in args_of(command, ("-p", "--load", "-f")).all("-p|--load|-f"):
+        if findings.place(word).scope != "system":
+            findings.add("write", "system", "/proc/sys/")
+
+
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+set-mppreference add-mppreference uninstall-windowsfeature disable-netfirewallrule set-netfirewallprofile clear-eventlog remove-eventlog
+    -> defence system {line}
+iptables ip6tables iptables-legacy iptables-nft arptables
+    words=-F|--flush|-X|--delete-chain|--zap -> defence system {line}
+    words=-P|--policy words=ACCEPT -> defence system {line}
+    line~'(?:^| )(?:-D|--delete) .' -> defence system {line}
+    words=-A|-I|--append|--insert words=ACCEPT
+        !words=-s|-d|-p|-i|-o|-m|--source|--destination|--protocol|--in-interface|--match|--dport -> defence system {line}
+    words=-A|-I|-R|-N|--append|--insert -> write unknown {line}
+ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset
+    name=ufw line~'(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete (?:deny|reject)'
+        -> defence system {line}
+    name=nft line~'flush (?:ruleset|table|chain)|delete (?:table|chain|rule)' -> defence system {line}
+    name=firewall-cmd
+        line~'--panic-off|--set-default-zone[= ]trusted|--remove-(?:rich-rule|service)|--zone=trusted --add|--set-target[= ]ACCEPT'
+        -> defence system {line}
+    name=pfctl line~-d\b|-F\b -> defence system {line}
+    name=ipfw line~'(?:-f )?flush|disable firewall' -> defence system {line}
+    name=netsh line~'(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable' -> defence system {line}
+    name=ebtables line~-F|--flush -> defence system {line}
+    name=csf line~-x|-f\b -> defence system {line}
+    name=shorewall line~stop|clear -> defence system {line}
+    name=ipset line~flush|destroy -> defence system {line}
+    line~\b(?:allow|add|insert)\b|--add- -> write unknown {line}
+
+setenforce
+    line~(?i)^(?:0|permissive)$ -> defence system {line}
+auditctl
+    line~'-e ?0|-D\b|-d\b|-W\b|-b ?0|-r ?0|--reset' -> defence system {line}
+apparmor_parser
+    line~-R\b|--remove -> defence system {line}
+semanage
+    line~'permissive -a|-D\b|\b-d\b' -> defence system {line}
+aa-disable aa-complain
+    -> defence system {}
+aa-teardown
+    -> defence system apparmor
+sysctl
+    line~kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0|kptr_restrict\s*=\s*0
+        -> defence system {line}
+    line~unprivileged_bpf_disabled\s*=\s*0|suid_dumpable\s*=\s*[12]|perf_event_paranoid\s*=\s*-?[01]|exec-shield\s*=\s*0
+        -> defence system {line}
+    line~protected_(?:sym|hard)links\s*=\s*0|modules_disabled\s*=\s*0|tcp_syncookies\s*=\s*0|rp_filter\s*=\s*0|nmi_watchdog\s*=\s*0
+        -> defence system {line}
+    line~accept_(?:redirects|source_route)\s*=\s*1|apparmor_restrict_unprivileged_userns\s*=\s*0|kernel\.sysrq\s*=\s*1
+        -> defence system {line}
+    line~kexec_load_disabled\s*=\s*0|yama -> defence system {line}
+    line~'(?:^| )-w(?: |$)|=' line~core_pattern\s*=\s*\||modprobe\s*=|binfmt|hotplug -> privilege system {line}
+    -> call sysctl
+fail2ban-client
+    line~'\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)' -> defence system {line}
+spctl
+    line~--(?:master|global)-disable|--disable|--remove -> defence system {line}
+csrutil
+    line~\bdisable\b -> defence system {line}
+fdesetup
+    line~disable|removerecovery -> defence system {line}
+tmutil
+    line~disable\b|delete -> defence system {line}
+xattr
+    line~'-\w*[dc]\w* .*com\.apple\.quarantine|-c\b' -> defence system {line}
+tccutil
+    line~reset -> defence system {line}
+defaults
+    line~'write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)' -> defence system {line}
+wevtutil
+    line~'(?i)\bcl\b|clear-log|sl .*/e:false' -> defence system {line}
+bcdedit
+    line~(?i)/set -> defence system {line}
+vssadmin
+    line~'(?i)delete shadows' -> defence system {line}
+wbadmin
+    line~(?i)delete -> defence system {line}
+reg
+    line~(?i)\b(?:delete|add)\b.*(?:defender|policies|\\run) -> defence system {line}
+sc
+    line~(?i)\b(?:stop|delete|config)\b -> defence system {line}
+osqueryctl
+    line~stop|clean -> defence system {line}
+mdatp
+    line~'disabled|--value disable|exclusion' -> defence system {line}
+falconctl
+    line~-d\b|uninstall|unload -> defence system {line}
+usbguard
+    line~allow-device.*all|set-parameter -> defence system {line}
+update-crypto-policies
+    line~LEGACY -> defence system {line}
+journalctl
+    line~'--vacuum-(?:time|size|files)[= ](?:[01]|\d+ ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var' -> defence system {line}
+dmesg
+    line~-[cC]\b|--clear|--read-clear|--console-off -> defence system {line}
+utmpdump
+    line~-r\b|--reverse -> defence system {line}
+logrotate
+    line~-f\b|--force -> defence system {line}
+mokutil
+    line~--disable-validation|--import -> defence system {line}
+kexec
+    line~-l|-e\b|-p\b|--load|--exec -> defence system {line}
+
+history fc
+    -c|-d|--clear|--delete -> defence home shell history
+    1-=clear|delete -> defence home shell history
+set
+    w1=+o w2=history -> defence home shell history off
+    w1=-o w2=nohistory -> defence home shell history off
+    w1=+H w2=history -> defence home shell history off
+    !w1 -> prints-secret
+unset
+    1-=HISTFILE|HISTSIZE|HISTFILESIZE|PROMPT_COMMAND|SAVEHIST -> defence home shell history off
+env printenv
+    !words~(?s)(?!-)[^=]* -> prints-secret
+    name=printenv -> call named
+export declare typeset compgen
+    !1 -> prints-secret
+    -p -> call named
+enable
+    -> call enable
+update-alternatives ldconfig
+    -> call linked
+chattr
+    -> call attributes
+""",
+    sysctl=_sysctl,
+    named=_named,
+    enable=_enable,
+    linked=_linked,
+    attributes=_attributes,
+)

@@ -1,0 +1,55 @@
+"""Files that are changed by a program text in the command: `sed -i`, `perl -pi`, `awk
+'{print > "x"}'`, `yq -i`.
+
+The attack: a line into a file of the system, as `perl -pi -e 's/x/y/' /etc/sudoers`
+(`tests/unit/test_coding_agent.py:OPTIONS`). No labelled call does.
+"""
+
+import re
+
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import Args, args_of
+from policy.effects.shell.commands.findings import Findings, Handler
+
+
+def _sed(command: Command, args: Args, findings: Findings) -> None:
+    args = args_of(command, ("-e", "-f", "-l", "--expression", "--file"))
+    scripts = args.all("-e|--expression")
+    operands = args.operands if scripts or args.all("-f|--file") else args.operands[1:]
+    if any(flag == "-i" or flag.startswith("--in-place") for flag in args.flags) or any(
+        name.startswith("--in-place") for name, _ in args.values
+    ):
+        findings.write(*operands)
+    findings.read(*operands)
+    for script in scripts or list(args.operands[:1]):
+        for target in re.findall(r"(?:^|[;}\n/gp0-9\s])w\s+([^\s;}]+)", script.known):
+            findings.write(Word(target))
+
+
+def _yq(command: Command, args: Args, findings: Findings) -> None:
+    args = args_of(command, ("-o", "-p", "-I", "--output-format", "--from-file"))
+    operands = args.operands[1:]
+    if args.has("-i|--inplace|--in-place"):
+        findings.write(*operands)
+    findings.read(*operands)
+
+
+_AWK_WRITES = re.compile(r">{1,2}\s{0,9}(ENVIRON\[\"HOME\"\]\s{0,9})?\"([^\"]{1,400})\"")
+
+
+def in_place(command: Command, findings: Findings) -> None:
+    """Interpreters that edit the files they are given, and files that a program of `awk` writes."""
+    if command.name in ("perl", "ruby"):
+        args = args_of(command, ("-e", "-E", "-M", "-m", "-I", "-r", "-C", "-F"))
+        if args.has("-i"):
+            findings.write(*args.operands)
+    elif command.name.endswith("awk"):
+        args = args_of(command, ("-i", "-v", "-F", "-f", "-e", "--include"))
+        if any(word.known == "inplace" for word in args.all("-i|--include")):
+            findings.write(*args.operands[1:])
+        for program in command.programs:
+            for home, path in _AWK_WRITES.findall(program.text.known[:16_384]):
+                findings.write(Word(f"~{path}" if home else path))
+
+
+HANDLERS: dict[str, Handler] = {"sed": _sed, "gsed": _sed, "yq": _yq}

@@ -1,0 +1,517 @@
+"""Effects of all commands of a shell text, by their family, redirects, variables and programs, and
+by whose programs they run."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from policy.effects.effect import Effect, Scope
+from policy.effects.network import LISTED
+from policy.effects.paths import PathTarget
+from policy.effects.shell.command import Command, Program, Word
+from policy.effects.shell.commands import (
+    cloud_commands,
+    database_commands,
+    defence_commands,
+    editing,
+    file_commands,
+    finding_files,
+    git_commands,
+    key_files,
+    net_commands,
+    package_commands,
+    sending,
+    system_commands,
+)
+from policy.effects.shell.commands.args import args_of
+from policy.effects.shell.commands.command_traits import (
+    DECODERS,
+    HIDERS,
+    HOSTS,
+    PRINTERS,
+    SHELLS,
+    SOCKET,
+    add_escape,
+    add_redirect,
+    feeders,
+    is_only_asked,
+    prints_settings,
+    prints_what_it_fetches,
+    scope_of_file,
+)
+from policy.effects.shell.commands.file_table import DOES_NOTHING, WHOLE
+from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.following import follow
+from policy.effects.shell.commands.program_origins import (
+    built,
+    comes_from_elsewhere,
+    copied,
+    source_given,
+)
+from policy.effects.shell.programs.code import Runner
+from policy.effects.shell.programs.texts import effects_of_code
+
+HANDLERS: Mapping[str, Handler] = {
+    **file_commands.HANDLERS,
+    **editing.HANDLERS,
+    **git_commands.HANDLERS,
+    **net_commands.HANDLERS,
+    **package_commands.HANDLERS,
+    **cloud_commands.HANDLERS,
+    **database_commands.HANDLERS,
+    **system_commands.HANDLERS,
+    **defence_commands.HANDLERS,
+}
+_BINARIES = re.compile(r"(?:/usr(?:/local)?)?/s?bin/[^/]+$|/opt/homebrew/bin/[^/]+$")
+"""Where a path names the program that it seems to be."""
+_UNPACKERS = frozenset("tar gtar bsdtar unzip bsdunzip 7z unar cpio".split())
+_FOR_MANY = frozenset("ansible pdsh pssh parallel-ssh salt knife mussh clush dsh".split())
+_MAX_EFFECTS = 1_000
+_MAX_CODE = 16_384
+"""Characters of all programs of other languages in one shell text: some 15 milliseconds."""
+_CODE = frozenset("python perl ruby node php lua tcl julia r groovy".split())
+
+
+class CommandEffects(msgspec.Struct, frozen=True):
+    """All effects, in the order of the commands, and what about them is not sure."""
+
+    effects: tuple[Effect, ...]
+    unsure: tuple[str, ...] = ()
+    work: int = 0
+    """What it took, counted in commands."""
+
+
+def is_described(command: Command) -> bool:
+    """Is all that the command does in its effects? False for what does more than its table says, or
+    may: with an option that nobody described, or for a program of that name that lies elsewhere."""
+    if is_elsewhere(command):
+        return False
+    return is_transparent(command) or (
+        command.name in WHOLE and file_commands.knows_options(command)
+    )
+
+
+def is_elsewhere(command: Command) -> bool:
+    """Is it another program than the one of that name: in a folder that is not for programs, or
+    written in capitals?"""
+    path = command.words[0].known if command.words else ""
+    return ("/" in path and not _BINARIES.match(path)) or path.rpartition("/")[
+        2
+    ].lower() == command.name != path.rpartition("/")[2]
+
+
+def is_transparent(command: Command) -> bool:
+    """Does it do nothing by itself: an assignment, a builtin that ends or tests something, a shell
+    whose program was read?"""
+    if command.name in SHELLS:
+        return bool(command.programs) and all(program.is_read for program in command.programs)
+    return not command.name or command.name in DOES_NOTHING
+
+
+def effects_of(
+    commands: Sequence[Command],
+    *,
+    home: str = "~",
+    project: str = ".",
+    listed: Sequence[str] = LISTED,
+    run: Runner | None = None,
+) -> CommandEffects:
+    """Return what the commands do. `listed`: hosts that are known. `run` reads shell texts within
+    programs of other languages."""
+    return _Text(commands, home, project, listed, run).read()
+
+
+class _Text:
+    """The commands of one text, and what is known of each."""
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        home: str,
+        project: str,
+        listed: Sequence[str],
+        run: Runner | None,
+    ) -> None:
+        self.commands, self.home, self.project, self.listed, self.run = (
+            commands,
+            home,
+            project,
+            listed,
+            run,
+        )
+        self.all_findings: list[Findings] = []
+        self.listed_by: dict[int, list[PathTarget] | None] = {}
+        """What each command prints the names of: a `find` with many `-exec` is asked for each."""
+        self.fetched: list[tuple[str, Scope]] = []
+        self.installed: dict[str, tuple[str, Scope]] = {}
+        """What was fetched into folders of programs, by its name."""
+        self.sql_read = [0]
+        self.code_read = 0
+        self.words_left = [key_files.MAX_WORDS]
+
+    def read(self) -> CommandEffects:
+        for command in self.commands:
+            findings = Findings(
+                command,
+                home=self.home,
+                project=self.project,
+                listed=self.listed,
+                origin=self.origin,
+            )
+            findings.fetched = tuple(self.fetched)
+            findings.sql_read = self.sql_read
+            self.all_findings.append(findings)
+            self._one(command, findings)
+            if command.place == "image":
+                findings.effects = [effect for effect in findings.effects if _reaches_out(effect)]
+            # the same place again says nothing new
+            self.fetched += [
+                download for download in findings.downloads if download not in self.fetched[-8:]
+            ]
+            self.installed |= {
+                download[0].rpartition("/")[2]: download
+                for download in findings.downloads
+                if "bin/" in download[0]
+            }
+        follow(self.commands, self.all_findings)
+        effects = [effect for findings in self.all_findings for effect in findings.effects]
+        return CommandEffects(
+            tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
+            tuple(dict.fromkeys(why for findings in self.all_findings for why in findings.unsure)),
+            1 + len(self.commands) + self.sql_read[0] // 2 + self.code_read // 128,
+        )
+
+    def _one(self, command: Command, findings: Findings) -> None:
+        """Add the effects of one command by itself."""
+        for name, value in command.assignments:
+            defence_commands.assigned(name, value, findings)
+            source_given(name, value, findings)
+        is_asked, is_unknown = is_only_asked(command), False
+        if is_asked:
+            pass
+        elif (handler := HANDLERS.get(command.name)) is not None:
+            handler(command, args_of(command), findings)
+        elif file_commands.by_table(command, findings):
+            pass
+        else:
+            is_unknown = bool(command.name) and command.name not in SHELLS
+            self._started(command, findings)
+        if not is_asked:
+            key_files.add_given(command, findings, self.words_left, is_unknown=is_unknown)
+            findings.is_secret |= sending.prints_environment(command)
+            if command.name in database_commands.HANDLERS:
+                sending.add_hosts(command, findings)
+        self._by_path(command, findings)
+        self._unpacked(command, findings)
+        if command.name == "kill":
+            for index in {index for word in command.words for index in word.outputs}:
+                system_commands.killed(self._chain(index), findings)
+        for word in file_commands.programs_of_options(command):
+            findings.add("execute", scope_of_file(findings.place(word)), word.known)
+        editing.in_place(command, findings)
+        built(command, findings, self._source_scopes)
+        if comes_from_elsewhere(command):
+            copied(command, findings)
+        self._run_elsewhere(command, findings)
+        for redirect in command.redirects:
+            add_redirect(redirect.op, redirect.target, findings)
+        if command.stdin.kind == "file" and command.stdin.path is not None:
+            self._stdin_file(command.stdin.path, findings)
+        if (
+            command.name in SHELLS
+            and not command.programs
+            and len(command.words) <= 2
+            and command.name not in ("eval", "source", ".", "busybox")
+        ):
+            add_escape(command, findings)
+        for program in command.programs:
+            self._program(program, command, findings)
+        if command.place == "remote" and command.host:
+            scope = findings.scope_of_host(Word(command.host))
+            findings.sends.append((scope, command.host, True))
+
+    def _chain(self, index: int) -> list[Command]:
+        """The command at a place, and those whose output it reads, backwards."""
+        made: list[Command] = []
+        while 0 <= index < len(self.commands) and len(made) < 8:
+            made.append(self.commands[index])
+            index = next(iter(feeders(made[-1])), -1)
+        return made
+
+    def _unpacked(self, command: Command, findings: Findings) -> None:
+        """What is unpacked of an archive that a host sent is the host's, too."""
+        if command.name not in _UNPACKERS:
+            return
+        sources = [findings.downloaded(place.path) for place in findings.reads]
+        sources += [
+            findings.scope_of_host(Word(self.commands[i].host))
+            for i in feeders(command)
+            if self.commands[i].place == "remote"
+        ]
+        sources += [
+            e.scope
+            for i in feeders(command)
+            if i < len(self.all_findings)
+            for e in self.all_findings[i].effects
+            if e.kind == "network"
+        ]
+        scope = next((source for source in sources if source is not None), None)
+        if scope is not None:
+            # folders in the present one; a file beside them may have been there before
+            folders = [path for path in findings.writes if path not in ("./x", ".")] or ["./*"]
+            findings.downloads += [(folder, scope) for folder in folders]
+
+    def _run_elsewhere(self, command: Command, findings: Findings) -> None:
+        """Commands for many machines carry a shell text."""
+        if self.run is None or command.name not in _FOR_MANY:
+            return
+        texts = [word.text or "" for word in command.words[1:]]
+        text = " ".join(texts[2:])
+        if command.name == "ansible":
+            text = next((after for flag, after in pairwise(texts) if flag in ("-a", "--args")), "")
+        if text:
+            findings.effects += self.run(text)
+
+    def _stdin_file(self, path: Word, findings: Findings) -> None:
+        socket = SOCKET.match(path.known)
+        if socket is None:
+            findings.reads.append(findings.place(path))
+            if findings.place(path).scope in ("credentials", "device"):
+                findings.read(path)
+
+    def _by_path(self, command: Command, findings: Findings) -> None:
+        """A program that is named by its path: what somebody fetched, or what lies in the project
+        under a name that others have. So is one that was put into a folder of programs."""
+        if (
+            command.words
+            and "/" not in command.words[0].known
+            and (put := self.installed.get(command.words[0].known)) is not None
+        ):
+            findings.add("execute", put[1], put[0])
+        if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
+            return
+        path = command.words[0]
+        if re.match(r"/etc/(?:rc\.d/)?init\.d/", path.known):
+            words = (Word("service"), Word(command.name), *command.words[1:])
+            service = msgspec.structs.replace(command, name="service", words=words)
+            HANDLERS["service"](service, args_of(service), findings)
+        if command.name not in SHELLS and not _BINARIES.match(path.known):
+            place = findings.place(path)
+            findings.add(
+                "execute", findings.downloaded(place.path) or scope_of_file(place), place.path
+            )
+
+    def _started(self, command: Command, findings: Findings) -> None:
+        """A program that is not known by its name: where it lies says whose it is, if somebody
+        fetched it just now."""
+        if not command.words:
+            return
+        cloud_commands.service(command, findings)
+        sending.add_hosts(command, findings)
+
+    # -- programs
+
+    def _program(self, program: Program, command: Command, findings: Findings) -> None:
+        if program.language == "sh":
+            if not program.is_read:
+                self._unknown_shell(program, command, findings)
+            return
+        key_files.add_opened(program, findings)
+        if program.language in ("sql", "redis"):
+            return
+        if program.text.text is None:
+            if program.language not in _CODE and (program.language, program.source) != (
+                "awk",
+                "argument",
+            ):
+                return
+            if program.source == "command" or program.text.outputs:
+                self._from_commands(program.text.outputs or feeders(command), findings)
+            elif program.source == "file":
+                self._file_program(command, findings)
+            elif not program.text.bare.strip():
+                # as for a shell: where some of it is written, that is what is judged
+                findings.unsure.append("name: a text that is known only when it runs")
+            return
+        if program.language in _CODE or program.language in ("awk", "lisp", "vim"):
+            self.code_read += 128 + len(program.text.text)
+            if self.code_read > _MAX_CODE:
+                findings.unsure.append("size: more program text than is looked at")
+                return
+            reading = effects_of_code(
+                program.language,
+                program.text.text,
+                home=self.home,
+                project=self.project,
+                listed=self.listed,
+                run=self.run,
+            )
+            for effect in reading.effects:
+                findings.effects.append(effect)
+                if effect.kind == "network" and reading.is_sending:
+                    findings.sends.append((effect.scope, effect.target, True))
+            findings.unsure += reading.unsure
+
+    def _file_program(self, command: Command, findings: Findings) -> None:
+        """`python x.py`, `bash x.sh`: whose file is it?"""
+        for word in command.words[1:]:
+            if word.known.startswith("-") and word.known != "-":
+                continue
+            place = findings.place(word)
+            if place.scope == "unknown" and word.text is None and not word.prefix:
+                findings.unsure.append("name: a program whose file is not known")
+            else:
+                findings.add(
+                    "execute", findings.downloaded(place.path) or scope_of_file(place), place.path
+                )
+            return
+
+    def _unknown_shell(self, program: Program, command: Command, findings: Findings) -> None:
+        """A shell whose program is not known: where does it come from?"""
+        sources = program.text.outputs or (
+            feeders(command) if program.source in ("stdin", "command") else ()
+        )
+        if sources:
+            self._from_commands(sources, findings)
+        elif program.source == "file" and program.text.text is None:
+            self._file_program(command, findings)
+        elif program.source == "stdin" and command.stdin.kind in ("none", "unknown"):
+            add_escape(command, findings)
+        elif program.text.text is None and program.source != "file":
+            # a variable that somebody else has set: nobody can tell
+            findings.unsure.append("name: a text that is known only when it runs")
+
+    def _from_commands(self, sources: Sequence[int], findings: Findings) -> None:
+        """It runs what commands print: what a host sent is the host's program."""
+        if all(prints_settings(self.commands[i]) for i in sources if i < len(self.commands)):
+            return
+        scopes = self._source_scopes(sources)
+        hosts = [
+            scope
+            for scope in scopes
+            if scope in ("other", "metadata", "private", "loopback", "listed", "unknown")
+        ]
+        if "other" in hosts or "metadata" in hosts:
+            findings.add("execute", "other", "what a host sends")
+        elif hosts:
+            findings.add("execute", hosts[0], "what a command prints")
+        elif scopes:
+            findings.add("execute", "project", "what a command prints")
+
+    def _source_scopes(self, sources: Sequence[int]) -> list[Scope]:
+        """Return which hosts and places the output of commands may hold."""
+        scopes: list[Scope] = []
+        seen: set[int] = set()
+        stack = list(sources)
+        while stack:
+            index = stack.pop()
+            if index in seen or not 0 <= index < len(self.commands):
+                continue
+            seen.add(index)
+            command = self.commands[index]
+            findings = self.all_findings[index] if index < len(self.all_findings) else None
+            if findings is None:
+                scopes.append("unknown")
+                continue
+            if command.place in ("remote", "container", "image") or comes_from_elsewhere(command):
+                scopes.append(
+                    findings.scope_of_host(Word(command.host))
+                    if command.place == "remote" and command.host
+                    else "unknown"
+                )
+            host_scopes = [
+                effect.scope
+                for effect in findings.effects
+                if effect.kind in ("network", "execute") and effect.scope in HOSTS
+            ]
+            if host_scopes and command.name not in SHELLS:
+                scopes += host_scopes if prints_what_it_fetches(command) else []
+            if findings.fetched:
+                scopes += [
+                    scope
+                    for word in command.words[1:9]
+                    if (scope := findings.downloaded(findings.place(word).path)) is not None
+                ]
+            for place in findings.reads:
+                scopes.append(findings.downloaded(place.path) or scope_of_file(place))
+            stack += feeders(command)
+            stack += [other for word in command.words for other in word.outputs]
+            if not host_scopes and not findings.reads and not feeders(command):
+                scopes.append(
+                    PRINTERS.get(command.name, "unknown" if command.name in DECODERS else "project")
+                )
+            if command.name in HIDERS:
+                scopes.append("unknown")
+        return scopes
+
+    def origin(self, word: Word) -> list[PathTarget]:
+        """Return the places that the unknown part of a word may name: what a `find` or `ls` looked
+        through that prints it."""
+        places: list[PathTarget] = []
+        seen: set[int] = set()
+        stack = list(word.outputs)
+        while stack and len(seen) < 50:
+            index = stack.pop()
+            if index in seen or not 0 <= index < len(self.all_findings):
+                continue
+            seen.add(index)
+            if index not in self.listed_by:
+                self.listed_by[index] = _listed(self.commands[index], self.all_findings[index])
+            if (listed := self.listed_by[index]) is not None:
+                places += listed
+                continue
+            command, findings = self.commands[index], self.all_findings[index]
+            stack += feeders(command)
+            places += (
+                [PathTarget(p.path, "unknown") for p in findings.reads[:1]]
+                if not feeders(command)
+                else []
+            )
+        return places
+
+
+def _reaches_out(effect: Effect) -> bool:
+    """Does it reach out of a container that is alone? What it changes of itself is gone with it."""
+    if effect.kind in ("execute", "network", "secret") or (
+        effect.scope in HOSTS and effect.scope != "unknown"
+    ):
+        return True
+    return (
+        effect.scope == "unknown"
+        and effect.by not in file_commands.table()
+        and effect.by not in file_commands.HANDLERS
+    )
+
+
+_NAMING = frozenset("ls dir tree du exa eza fd fdfind".split())
+_LISTERS = frozenset(
+    "ls dir fd fdfind tree du locate realpath readlink dirname git grep rg".split()
+)
+
+
+def _listed(command: Command, findings: Findings) -> list[PathTarget] | None:
+    """Return the places whose names a command prints; None where it prints what it is given."""
+    if command.name in ("mktemp", "gmktemp", "tempfile"):
+        return [PathTarget("/tmp/x", "temp")]
+    if command.name == "pwd":
+        return [findings.place(Word("."))]
+    named = command.words[1:] if command.name in _NAMING else ()
+    roots = (
+        findings.reads
+        or [findings.place(word) for word in named if not word.known.startswith("-")]
+        or [PathTarget("./x", "project")]
+    )
+    if command.name in ("find", "gfind"):
+        texts = [w.known for w in command.words[1:]]
+        return [finding_files.chosen(place, texts) for place in roots]
+    if command.name not in _LISTERS:
+        return None
+    is_search = command.name not in ("ls", "dir")
+    return [
+        PathTarget(
+            p.path, "project" if p.path == "." and is_search else p.scope, True, p.secret, p.whole
+        )
+        for p in roots
+    ]

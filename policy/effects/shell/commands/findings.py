@@ -1,0 +1,240 @@
+"""Collects what one command does: its effects, what it reads and writes, and where it sends data,
+so that data can be followed."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from policy.effects.effect import Effect, Kind, Scope
+from policy.effects.network import host_of, host_scope
+from policy.effects.paths import PathTarget, place, written
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import Args
+
+SECRET_NAME = re.compile(
+    r"(?:^|_)(?:SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|PRIVATE|CREDENTIALS?|APIKEY|API_KEY"
+    r"|ACCESS_KEY|SECRET_KEY|AUTH|PAT|PWD_HASH)(?:_|"
+    r"$|ID$)|_KEY$|_PASS$",
+    re.IGNORECASE,
+)
+"""Names of variables that hold secrets."""
+_TEMPORARY_VARIABLES = tuple(
+    "TMPDIR TMP TEMP TEMPDIR TMP_DIR TEMP_DIR BUILD_DIR BUILDDIR CACHE_DIR".split()
+)
+_MAX_EFFECTS = 400
+
+
+class Findings:
+    """What one command does. `folder`: where its relative paths begin."""
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        home: str,
+        project: str,
+        listed: Sequence[str],
+        origin: "Callable[[Word], list[PathTarget]]",
+    ) -> None:
+        """`origin`: which places the unknown parts of a word may come from, as the folders that a
+        `find` looked through."""
+        self.command = command
+        self.home = home
+        self.project = project
+        self.listed = listed
+        self.effects: list[Effect] = []
+        self.reads: list[PathTarget] = []
+        self.writes: list[str] = []
+        self.sends: list[tuple[Scope, str, bool]] = []
+        """Where data goes to: scope, host, and whether the other side is one where the user has an
+        account (ssh)."""
+        self.sent: list[Word] = []
+        """What is sent besides files and standard input."""
+        self.downloads: list[tuple[str, Scope]] = []
+        """Files that hold what a host sent, and which kind of host."""
+        self.is_secret = False
+        """Prints secrets."""
+        self.tells = False
+        """Its data is in a name that it looks up, which is only done to exfiltrate data."""
+        self.is_bulk = False
+        """Prints much that is not for others."""
+        self.is_dry = False
+        """Its output reveals nothing of what it reads: a count, a hash."""
+        self.fetched: Sequence[tuple[str, Scope]] = ()
+        """What commands before this one have fetched."""
+        self.unsure: list[str] = []
+        self.sql_read = [0]
+        """Tokens of SQL that were read: all commands of a text count together."""
+        self._origin = origin
+
+    def downloaded(self, path: str) -> Scope | None:
+        """Return which kind of host sent the file, if a command before fetched it or a folder above
+        it."""
+        for fetched, scope in self.fetched:
+            if path == fetched or path.startswith(fetched.rstrip("/") + "/"):
+                return scope
+            if fetched == "./*" and path.startswith("./") and path.count("/") > 1:
+                return scope
+        return None
+
+    def add(
+        self, kind: Kind, scope: Scope = "unknown", target: str = "", *, wide: bool = False
+    ) -> None:
+        """Add an effect."""
+        if len(self.effects) < _MAX_EFFECTS:
+            self.effects.append(Effect.of(kind, scope, target, wide=wide, by=self.command.name))
+
+    def place(self, word: Word) -> PathTarget:
+        """Return the place of the path in a word: the worst of those it may be."""
+        return max(self.places(word), key=lambda location: _WORST[location.scope])
+
+    def places(self, word: Word) -> list[PathTarget]:
+        """Return all places that a word may name."""
+        cwd = self.command.cwd
+        if word.text is not None:
+            folder = "" if cwd is None else cwd.known
+            location = place(word.text, home=self.home, project=self.project, cwd=folder)
+            if (
+                cwd is not None
+                and cwd.text is None
+                and (cwd.prefix or cwd.outputs)
+                and not word.text.startswith(("/", "~"))
+            ):
+                folders = self._unknown(cwd)
+                location = PathTarget(
+                    location.path, folders[0].scope, location.wide, location.secret
+                )
+            return [location]
+        return self._unknown(word)
+
+    def _unknown(self, word: Word) -> list[PathTarget]:
+        prefix = word.prefix
+        if word.variables and not prefix and word.variables[0].upper() in _TEMPORARY_VARIABLES:
+            return [PathTarget(word.bare, "temp", word.is_many or word.is_glob)]
+        if prefix and prefix not in ("-", "./"):
+            keys = [
+                origin
+                for origin in (self._origin(word) if word.outputs else ())
+                if origin.scope == "credentials"
+            ]
+            if keys:
+                return keys
+            # what is unknown lies below the last known folder, or is one of its neighbours
+            known = place(
+                prefix,
+                home=self.home,
+                project=self.project,
+                cwd="" if self.command.cwd is None else self.command.cwd.known,
+            )
+            scope: Scope = (
+                "project"
+                if known.scope == "home" and not prefix.startswith(("/", "~", ".."))
+                else known.scope
+            )
+            if prefix == "/":
+                scope = "unknown"
+            if (
+                word.bare != prefix
+                and place(word.bare, home=self.home, project=self.project).scope == "credentials"
+            ):
+                scope = "credentials"
+            return [
+                PathTarget(
+                    known.path, scope, True, known.secret, known.whole and not prefix.endswith("/")
+                )
+            ]
+        origins = self._origin(word)
+        if origins:
+            return [
+                PathTarget(origin.path, _below(origin), origin.wide, origin.secret)
+                for origin in origins
+            ]
+        return [
+            PathTarget(
+                word.bare, "project" if prefix == "./" else "unknown", word.is_many or word.is_glob
+            )
+        ]
+
+    def read(self, *words: Word, wide: bool = False) -> None:
+        """Read these paths."""
+        for word in words:
+            for location in self.places(word):
+                self.reads.append(location)
+                self.add(
+                    "read",
+                    location.scope,
+                    location.path,
+                    wide=wide or location.wide or word.is_many,
+                )
+
+    def write(self, *words: Word, wide: bool = False) -> None:
+        """Write these paths."""
+        for word in words:
+            for location in self.places(word):
+                self.writes.append(location.path)
+                if location.scope == "temp" and location.path.startswith("/dev/"):
+                    continue
+                self.add("write", location.scope, location.path, wide=wide or location.wide)
+                for kind in written(location):
+                    self.add(kind, location.scope, location.path)
+
+    def delete(self, *words: Word, wide: bool = False) -> None:
+        """Delete these paths, as whole trees where `wide`."""
+        for word in words:
+            for location in self.places(word):
+                scope: Scope = (
+                    "system"
+                    if location.whole and location.scope == "temp" and not location.wide
+                    else location.scope
+                )
+                self.add("delete", scope, location.path, wide=wide or location.wide)
+
+    def scope_of_host(self, word: Word) -> Scope:
+        """Return what kind of host a word names."""
+        text = word.known
+        if word.text is None and not host_of(word.prefix):
+            return "unknown"
+        return host_scope(
+            (
+                text
+                if word.text is not None or "/" not in word.prefix.partition("://")[2]
+                else word.prefix
+            ),
+            self.listed,
+        )
+
+    def reach(self, word: Word, *, sends: bool = False, account: bool = False) -> Scope:
+        """Open a connection to the host of a URL or address; `sends`: with data, `account`: with a
+        login of the user's there."""
+        scope = self.scope_of_host(word)
+        self.add("network", scope, word.known)
+        if sends or (word.text is None and word.outputs and "." in word.bare):
+            # the host receives what is in its address
+            self.sends.append((scope, word.known, account or not sends))
+        return scope
+
+
+def _below(location: PathTarget) -> Scope:
+    """The scope of things within a place."""
+    if location.scope == "home" and location.path in (".", "./*"):
+        return "project"
+    return location.scope
+
+
+_WORST: dict[Scope, int] = {
+    "temp": 0,
+    "project": 1,
+    "unknown": 2,
+    "home": 3,
+    "system": 4,
+    "startup": 5,
+    "credentials": 6,
+    "device": 7,
+    "root": 8,
+    "listed": 0,
+    "loopback": 0,
+    "private": 0,
+    "other": 0,
+    "metadata": 0,
+}
+Handler = Callable[[Command, Args, Findings], None]
+"""What a family of commands does with one of its own."""

@@ -1,0 +1,350 @@
+"""What git does besides versioning: it throws work away, rewrites what others have, sends code to
+hosts and runs programs from its settings."""
+
+import re
+
+from policy.effects.network import host_of
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import Args, args_of
+from policy.effects.shell.commands.file_commands import is_remote
+from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.rule_table import rows
+
+_GLOBAL = tuple(
+    "-C -c --git-dir --work-tree --namespace --exec-path --config-env --super-prefix".split()
+)
+_VALUED = tuple(
+    """
+    -m -C -c -b -B -o -u -s -X -n -S -e -j --message --depth --branch --origin --upload-pack
+    --format --output --output-directory --export-marks --author --date --since --until --grep
+    --push-option --receive-pack --exec --config --template --reference --repo --file --onto
+    --strategy --max-count --index-filter --tree-filter --msg-filter --env-filter --commit-filter
+""".split()
+)
+_RUNS = re.compile(
+    r"(?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*"
+    r"|credential\..*helper|credential\.helper|"
+    r"sequence\.editor|pager\..*|"
+    r"diff\.(?:external|.*\.(?:textconv|command))|merge\..*\.driver|filter\..*\.(?:clean|smudge"
+    r"|process)|gpg\.program|gpg\..*\.program|"
+    r"ssh\.variant|"
+    r"uploadpack\.packobjectshook|remote\..*\.(?:uploadpack|receivepack|proxy)"
+    r"|protocol\.ext\.allow|init\.templatedir|"
+    r"url\..*\.(?:insteadof|pushinsteadof)|"
+    r"(?:difftool|mergetool|browser|man|web)\..*\.(?:cmd|path)|receive\..*|submodule\..*\.update"
+    r"|include(?:if\..*)?\.path|"
+    r"trailer\..*\.(?:cmd|command))"
+)
+"""Settings whose value git runs, or that lead elsewhere what goes to a remote."""
+_HARMLESS_ALIAS = re.compile(
+    r"(?i)(?:alias\.[\w-]+|pager\.\w+|core\.(?:pager|editor|sshcommand)|credential\.helper"
+    r"|sequence\.editor|"
+    r"(?:difftool|mergetool)\..*)"
+)
+_HARMLESS_VALUE = re.compile(
+    r"(?:ssh(?: -[io46Fp] ?\S+| -o"
+    r" \S+)*|[a-z][\w-]*(?:\s+[^!;|&`$()]*)?|less.*|cat|delta|vim?|nvim|nano|emacs|code("
+    r" --wait)?|true|false|"
+    r"osxkeychain|store|cache.*|manager(?:-core)?|libsecret|wincred|)"
+)
+_NO_TLS = re.compile(r"(?i)http(?:\..*)?\.sslverify")
+
+
+def _git(command: Command, args: Args, findings: Findings) -> None:
+    words = list(command.words[1:])
+    while words and words[0].known.startswith("-"):
+        option = words.pop(0)
+        name, equals, path = option.known.partition("=")
+        if name in _GLOBAL and not equals and words:
+            config = words.pop(0)
+            setting, _, chosen = config.known.partition("=")
+            # for this run alone; what it runs stands in the list by itself
+            if name in ("-c", "--config-env") and _NO_TLS.fullmatch(setting):
+                _setting(setting, chosen, findings)
+            elif name == "-c":
+                _leads(setting, chosen, findings)
+        elif name == "--exec-path" and path:
+            findings.add("execute", findings.place(Word(path)).scope, path)
+    if not words:
+        return
+    verb = words[0].known
+    sub = Command("git", tuple(words), cwd=command.cwd)
+    sub_args = args_of(sub, [name for name in _VALUED if name != "-u" or verb != "push"])
+    if verb in _VERBS:
+        _VERBS[verb](sub, sub_args, findings)
+    outputs = "--output|--output-directory|--export-marks"
+    findings.write(*sub_args.all(f"{outputs}|-o" if verb == "format-patch" else outputs))
+    for name, value in sub_args.values:
+        # of `rebase` it is a command for this machine, which stands in the list by itself
+        if (
+            verb != "rebase"
+            and name in ("--upload-pack", "--receive-pack", "--exec")
+            and value.known not in ("git-upload-pack", "git-receive-pack")
+        ):
+            findings.add("execute", "unknown", value.known)
+
+
+def _leads(name: str, value: str, findings: Findings) -> None:
+    """A setting that says where a remote lies, what stands for the beginning of its address, or
+    where more settings and hooks lie."""
+    if (
+        remote := re.fullmatch(r"(?i)remote\.([^\s]{1,200})\.(?:push)?url", name)
+    ) is not None and is_remote(Word(value)):
+        findings.downloads.append((f"remote:{remote[1]}", findings.reach(Word(value))))
+    elif (
+        base := re.fullmatch(r"(?i)url\.(\S{1,500})\.(?:push)?insteadof", name)
+    ) is not None and is_remote(Word(base[1])):
+        findings.downloads.append(("remote:*", findings.reach(Word(base[1]))))
+    elif (
+        re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", name)
+        and value != "/dev/null"
+        and findings.place(Word(value)).scope in ("temp", "unknown")
+    ):
+        findings.unsure.append("name: settings of git that may hold commands")
+
+
+def _setting(name: str, value: str, findings: Findings) -> None:
+    if (
+        name.lower() == "core.hookspath"
+        and findings.place(Word(value)).scope == "project"
+        and not value.startswith(("/", ".git/"))
+    ):
+        # the project's own, as its makefile is
+        findings.add("execute", "project", value)
+        return
+    if _NO_TLS.fullmatch(name):
+        if value.lower() in ("false", "0", "no", "off"):
+            findings.add("defence", "unknown", f"{name}={value}")
+    elif _RUNS.fullmatch(name) and not (
+        _HARMLESS_ALIAS.fullmatch(name) and _HARMLESS_VALUE.fullmatch(value)
+    ):
+        findings.add("persistence", "startup", f"{name}={value}")
+
+
+def _config(command: Command, args: Args, findings: Findings) -> None:
+    operands = [t for t in args.texts if t not in ("set", "get", "list", "unset")]
+    if (
+        any(
+            flag.startswith(("--get", "--list", "--unset", "--edit", "-l", "-e", "--remove"))
+            for flag in args.flags
+        )
+        or len(operands) < 2
+    ):
+        if (
+            operands
+            and re.match(r"(?i)credential|http\..*extraheader", operands[0])
+            and "--unset" not in args.flags
+        ):
+            findings.is_secret = True
+        return
+    _setting(operands[0], operands[1], findings)
+    _leads(operands[0], operands[1], findings)
+
+
+_SHARED = re.compile(
+    r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*"
+    r"|refs/heads/\*)"
+)
+"""Branches that others build on."""
+
+
+def _push(command: Command, args: Args, findings: Findings) -> None:
+    remote = args.operands[0] if args.operands else Word("origin")
+    # the name of a remote says nothing of its host; it was chosen by whoever set it up
+    is_url = is_remote(remote) or "/" in remote.known
+    if is_url and not remote.known.startswith(("/", ".", "~", "file:")):
+        scope = findings.reach(remote, sends=True)
+        if scope == "other":
+            findings.add("secret", "other", f"the project to {host_of(remote.known)}", wide=True)
+    else:
+        named = (f"remote:{remote.known}", "remote:*")
+        added = findings.downloaded(named[0]) or next(
+            (scope for path, scope in findings.downloads if path in named), None
+        )
+        findings.add(
+            "network", "unknown" if remote.text is None else added or "listed", remote.known
+        )
+        if added == "other":
+            findings.add("secret", "other", f"the project to {remote.known}", wide=True)
+    refs = args.texts[1:]
+    forced = args.has("-f|--force") or any(ref.startswith("+") for ref in refs)
+    gentle = any(
+        word.known.startswith("--force-with-lease") or word.known == "--force-if-includes"
+        for word in command.words[1:]
+    )
+    if args.has("--mirror|--prune"):
+        findings.add("delete", "unknown", remote.known, wide=True)
+    elif forced:
+        # a branch of one's own is rewritten every day
+        shared = not refs or any(
+            _SHARED.fullmatch(ref.lstrip("+").rpartition(":")[2]) for ref in refs
+        )
+        findings.add("delete", "unknown", " ".join(refs), wide=shared)
+    elif gentle:
+        findings.add("delete", "listed", " ".join(refs))
+    elif args.has("-d|--delete") or any(ref.startswith(":") for ref in refs):
+        protected = any(_SHARED.fullmatch(ref.lstrip(":")) for ref in refs)
+        findings.add("delete", "unknown" if protected else "listed", " ".join(refs), wide=protected)
+
+
+def _remote(command: Command, args: Args, findings: Findings) -> None:
+    if args.starts("add") or args.starts("set-url"):
+        for word in args.operands[2:3]:
+            if is_remote(word):
+                findings.downloads.append((f"remote:{args.texts[1]}", findings.reach(word)))
+
+
+def _clone(command: Command, args: Args, findings: Findings) -> None:
+    for word in args.operands[:1]:
+        if word.known.startswith("ext::"):
+            findings.add("execute", "unknown", word.known)
+        elif is_remote(word) or word.text is None:
+            findings.reach(word)
+    target = (
+        args.operands[1]
+        if len(args.operands) > 1
+        else (
+            Word(re.sub(r"(?:\.git)?/*$", "", args.texts[0]).rpartition("/")[2])
+            if args.operands
+            else None
+        )
+    )
+    if target is not None and args.operands:
+        findings.write(target)
+        # a folder whose name nobody knows is `?`
+        findings.downloads.append(
+            (
+                findings.place(target).path if target.text is not None else "?",
+                findings.scope_of_host(args.operands[0]),
+            )
+        )
+    for value in args.all("-c|--config"):
+        _setting(value.known.partition("=")[0], value.known.partition("=")[2], findings)
+    for template in args.all("--template"):
+        findings.add("persistence", "startup", template.known)
+
+
+def _fetch(command: Command, args: Args, findings: Findings) -> None:
+    for word in args.operands[:1]:
+        if word.known.startswith("ext::"):
+            findings.add("execute", "unknown", word.known)
+        else:
+            scope = (
+                findings.reach(word)
+                if is_remote(word)
+                else findings.downloaded(f"remote:{word.known}")
+            )
+            findings.downloads += (
+                [(findings.place(Word(".")).path, scope)] if scope is not None else []
+            )
+
+
+def _submodule(command: Command, args: Args, findings: Findings) -> None:
+    _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
+
+
+_VERBS = rows(
+    r"""
+config
+    -> call config
+clean
+    -n|--dry-run -> nothing
+    !-f|--force -> nothing
+    -x -d !-e|--exclude=(?s).* !1 -> delete home . wide
+    -> delete project . wide
+reset
+    --hard|--merge -> delete project uncommitted work wide
+checkout switch
+    -b|-B|--orphan|-c -> nothing
+    -f|--force|--discard-changes -> delete project uncommitted work wide
+    words=.|*|:/ -> delete project uncommitted work wide
+    words=-- -> delete project {--}
+restore
+    -S|--staged !-W|--worktree -> nothing
+    -> delete project uncommitted work wide:words=.|*|:/
+branch
+    -D -> delete project {} wide:2
+    -d|--delete -f|--force -> delete project {} wide:2
+stash
+    1~(?i)clear -> delete project stash wide
+    1~(?i)drop -> delete project stash
+filter-branch filter-repo
+    -> delete project history wide
+reflog
+    1~(?i)expire words=--expire=now|--expire-unreachable=now|--expire=all -> delete home reflog wide
+    1~(?i)delete -> delete home reflog wide
+gc prune
+    words=--prune=now|--prune=all -> delete project unreachable objects wide
+update-ref
+    -d -> delete project {}
+push
+    -> call push
+remote
+    -> call remote
+clone
+    -> call clone
+fetch pull ls-remote
+    -> call fetch
+submodule
+    1~(?i)add -> call submodule
+    1~(?i)deinit -f|--force -> delete project submodules wide:--all
+rm
+    !--cached|-n|--dry-run -> delete project@operands wide:-r
+worktree
+    1~(?i)remove 2 -> delete project {2-} wide:-f|--force
+apply am
+    -> writes --directory wide
+archive bundle
+    -> reads . wide ; writes -o|--output
+credential
+    1~(?i)fill|get -> prints-secret ; read credentials git credential fill
+send-email
+    -> send unknown 'whom it is mailed to' account
+""",
+    config=_config,
+    push=_push,
+    remote=_remote,
+    clone=_clone,
+    fetch=_fetch,
+    submodule=_submodule,
+)
+"""`clean -x` throws away what is ignored: settings and data, too. What `rm` takes away and is
+committed is still in the history."""
+
+
+def _copy(command: Command, args: Args, findings: Findings) -> None:
+    """`hg clone URL`, `svn checkout URL FOLDER`."""
+    _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
+
+
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+hg svn bzr jj fossil
+    1=clone|checkout|co|export|branch -> call copy
+git hub
+    -> call git
+gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L -n --notes --notes-file
+    + name=gh -> network listed github.com
+    + name=glab -> network listed gitlab.com
+    + 1=issue|pr|mr|gist|snippet|release|repo|discussion|project|label|milestone
+        2=create|new|comment|note|edit|update|review|upload|close|reopen|merge -> send listed 'a page that others read' account
+    + 1=api -> send listed 'a page that others read' account
+    1~(?i)gist 2~(?i)create|edit -> reads 3- ; send other 'a public page'
+    1~(?i)snippet 2~(?i)create -> reads 3- ; send other 'a public page'
+    1~(?i)release 2~(?i)upload -> reads 3- ; send other 'a public page'
+    1~(?i)auth 2~(?i)token -> prints-secret ; read credentials token
+    1~(?i)auth 2~(?i)status -t|--show-token -> prints-secret ; read credentials token
+    1~(?i)repo|project 2~(?i)delete -> delete unknown {3-} wide
+    1~(?i)release|secret 2~(?i)delete -> delete unknown {}
+    1~(?i)secret 2~(?i)remove -> delete unknown {}
+    1~(?i)repo 2~(?i)archive -> delete unknown {} wide
+    1~(?i)repo 2~(?i)edit --visibility=public -> secret other a repository made public wide
+    1~(?i)api -X|--method=(?i)delete -> delete unknown {2} wide:2~/?repos/[^/]+/[^/]+
+    1~(?i)ssh-key|gpg-key|deploy-key 2~(?i)add -> persistence listed {}
+    1~(?i)alias 2~(?i)set 4-~(?s).*!.* -> persistence startup {}
+    1~(?i)extension 2~(?i)install -> execute listed {3-}
+""",
+    copy=_copy,
+    git=_git,
+)
+"""What `gh` publishes can be read by others, and what it deletes is gone for all."""

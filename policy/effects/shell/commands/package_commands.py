@@ -1,0 +1,299 @@
+"""Installing and publishing: whose code an installation runs, from a known index, a host, a
+repository or a folder."""
+
+import re
+from functools import cache
+
+from policy.effects.effect import Scope
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import Args, args_of
+from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.guards import is_guard
+from policy.effects.shell.commands.rule_table import rows
+from policy.word_tables import by_word
+
+# in two pieces, as no file here may look as if it named an index of packages
+_UNCHECKED_HOST = "-" + "-trusted-host"
+_INDEXES = tuple(
+    f"--{name}"
+    for name in (
+        "index-url extra-index-url find-links index default-index registry source repo repository"
+        " repositoryurl add-source clear-sources add-repository"
+    ).split()
+)
+_VALUED = {
+    "pip": (
+        "-r -c -t -e -i -f --requirement --constraint --target --editable --prefix --root --python"
+        " --log --cache-dir --proxy --index-strategy --only-binary --no-binary"
+    ),
+    "npm": "--prefix --tag --registry --workspace -w --userconfig --cache -C --filter",
+    "apt": "-o -t -c --option --target-release --config-file",
+    "gem": "-v --version -i -n --install-dir --source -s -P",
+    "cargo": (
+        "--version --git --branch --tag --rev --path --root --registry --index --features -F"
+        " --target -j"
+    ),
+    "go": "-o -ldflags -tags -mod -modfile",
+    "dnf": "--repo --enablerepo --disablerepo --releasever --installroot --setopt -x -c",
+    "conda": "-n -p -c --name --prefix --channel -f --file --override-channels",
+    "brew": "",
+    "apk": "-X --repository -t -p --root --keys-dir",
+}
+_INSTALLS = frozenset(
+    "install i add ci in update upgrade up get localinstall reinstall groupinstall exec dlx create"
+    " require global build-dep tap full-upgrade dist-upgrade inject run tool sync".split()
+)
+_REMOVES = frozenset("remove purge uninstall erase autoremove rm un del delete autopurge".split())
+_LOCAL = re.compile(
+    r"(?:\.{0,2}/|~|/).*|.*\.(?:whl|tar\.gz|tgz|zip|deb|rpm|apk|gem|snap|pkg|pkg\.tar\.\w+|flatpak"
+    r"|msi|jar|vsix)|"
+    r"\.(?:\[.*\])?|\.\.(?:\[.*\])?|file:.*|link:.*"
+)
+_URL = re.compile(
+    r"(?:[\w\[\]-]+\s*@\s*)?(?:git\+|hg\+|svn\+|bzr\+)?(?:https?|git|ssh|ftp|svn)(?:\+\w+)?://.*"
+    r"|git@.*:.*|"
+    r"(?:[\w.-]+@)?(?:github|gitlab|bitbucket|gist):.*",
+    re.DOTALL,
+)
+
+
+def source_of(word: Word, findings: Findings) -> Scope:
+    """Return where a package comes from, as the word names it: a host, a place in files, or the
+    usual index."""
+    text = word.known
+    if _URL.fullmatch(text):
+        text = re.sub(r"^(?:[\w\[\]-]+\s*@\s*)?(?:git|hg|svn|bzr)\+", "", text)
+        if re.match(r"(?:github|gitlab|bitbucket|gist):", text):
+            return "listed"
+        return findings.scope_of_host(Word(text))
+    if word.text is None and not word.prefix:
+        # a name for the usual index, as far as one can tell
+        return "listed"
+    if _LOCAL.fullmatch(text):
+        place = findings.place(word)
+        return findings.downloaded(place.path) or place.scope
+    return "listed"
+
+
+def _install(command: Command, args: Args, findings: Findings, words: "tuple[Word, ...]") -> None:
+    for word in words:
+        scope = source_of(word, findings)
+        if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
+            scope = findings.scope_of_host(word)
+        findings.add(
+            "execute",
+            "project" if scope == "home" and word.known.startswith(".") else scope,
+            word.known,
+        )
+    if not words:
+        findings.add("execute", "listed", " ".join(word.known for word in command.words[:3]))
+
+
+@cache
+def _options(family: str) -> tuple[str, ...]:
+    return (*_VALUED.get(family, "").split(), _UNCHECKED_HOST, *_INDEXES)
+
+
+def _indexes(args: Args, family: str, findings: Findings) -> None:
+    short = {
+        "pip": ("-i", "-f"),
+        "gem": ("-s",),
+        "apk": ("-X", "--repository"),
+        "dnf": ("--repofrompath",),
+    }.get(family, ())
+    for word in args.all("|".join((*_INDEXES, *short))):
+        if "/" in word.known or "." in word.known:
+            scope = (
+                findings.scope_of_host(word) if "://" in word.known else findings.place(word).scope
+            )
+            findings.add("execute", scope, word.known)
+    for word in args.all(_UNCHECKED_HOST):
+        scope = findings.scope_of_host(word)
+        findings.add(
+            "defence" if scope in ("other", "listed", "unknown") else "network", scope, word.known
+        )
+
+
+def _manager(command: Command, args: Args, findings: Findings) -> None:
+    """Managers with verbs: `pip install x`, `npm i`, `apt-get install x`."""
+    family = _FAMILIES.get(command.name, "pip")
+    args = args_of(command, _options(family))
+    operands = list(args.operands)
+    while operands and operands[0].known in ("pip", "tool", "global", "tools", "pip3"):
+        operands.pop(0)
+    if not operands:
+        if command.name in ("yarn", "pnpm", "bun", "bundle", "composer"):
+            findings.add("execute", "listed", command.name)
+        return
+    verb, targets = operands[0].known.lower(), tuple(operands[1:])
+    _indexes(args, family, findings)
+    if verb in ("config", "set", "c"):
+        _configure([word.known for word in targets], findings)
+    elif verb in ("run", "run-script", "test", "start", "t", "exec") and family in (
+        "npm",
+        "pip",
+        "cargo",
+        "go",
+    ):
+        findings.add(
+            "execute",
+            "listed" if verb == "exec" and family == "npm" else "project",
+            " ".join(word.known for word in targets[:2]),
+        )
+        if family == "go":
+            _install(
+                command,
+                args,
+                findings,
+                tuple(w for w in targets[:1] if _URL.fullmatch(w.known)) or (Word("."),),
+            )
+    elif verb in _INSTALLS:
+        if family == "cargo":
+            targets = (*targets, *args.all("--git|--path"))
+        targets = (*targets, *args.all("-e|--editable"))
+        for word in args.all("-r|--requirement"):
+            findings.read(word)
+            if "://" in word.known:
+                findings.add("execute", findings.scope_of_host(word), word.known)
+        _install(command, args, findings, targets)
+    elif verb in _REMOVES:
+        _remove(targets, findings)
+    elif verb in (
+        "publish",
+        "push",
+        "upload",
+        "login",
+        "adduser",
+        "owner",
+        "yank",
+        "unpublish",
+        "deprecate",
+    ):
+        findings.add("network", "listed", " ".join(word.known for word in operands))
+        if verb in ("unpublish", "yank"):
+            findings.add(
+                "delete",
+                "unknown",
+                " ".join(word.known for word in targets),
+                wide=verb == "unpublish",
+            )
+    if family in ("apt", "dnf"):
+        _unchecked(args, findings)
+
+
+def _unchecked(args: Args, findings: Findings) -> None:
+    for word in args.all("-o|--option"):
+        if (
+            hook := re.match(
+                r"(?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs"
+                r"|post-invoke-success)[\w:{}-]*=?(.*)",
+                word.known,
+            )
+        ) is not None:
+            findings.add("execute", "unknown", hook[1])
+            if findings.command.is_root:
+                findings.add("privilege", "root", hook[1])
+    if args.has(
+        (
+            "--allow-unauthenticated|--nogpgcheck|--no-gpg-checks|--no-gpg-check|"
+            "--allow-insecure-repositories|--force-yes|--allow-untrusted"
+        ),
+    ):
+        findings.add("defence", "system", "packages without signatures")
+
+
+def _configure(texts: list[str], findings: Findings) -> None:
+    joined = " ".join(texts)
+    if (
+        url := re.search(
+            r"(?i)(?:registry|index.url|find.links|proxy|repository|source)[ =]+(\S+://\S+)", joined
+        )
+    ) is not None:
+        scope = findings.scope_of_host(Word(url[1]))
+        if scope == "other":
+            findings.add("persistence", "startup", joined)
+        findings.add("network", scope, url[1])
+    if re.search(
+        r"(?i)strict-ssl[ =]+false|trusted-host|ssl_verify[ =]+false|unsafe-perm["
+        r" =]+true|secure-http[ =]+false|ssl-verify[ "
+        r"=]+(?:0|false)",
+        joined,
+    ):
+        findings.add("defence", "unknown", joined)
+    if re.search(r"(?i)(?:script-shell|node-options|git)[ =]+\S*(?:/|--require|-r )", joined):
+        findings.add("persistence", "startup", joined)
+
+
+_OF_SYSTEM = frozenset("apt apt-get aptitude nala dpkg dnf yum zypper rpm pacman apk".split())
+_VITAL = re.compile(
+    r"sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm"
+    r"|util-linux|login|passwd|init|"
+    r"linux-(?:image|generic)[\w.-]*|kernel(?:-core)?"
+)
+"""Packages without which a machine does not start, or nobody gets in."""
+
+
+def _remove(words: "tuple[Word, ...]", findings: Findings) -> None:
+    for word in words:
+        if is_guard(word.known):
+            findings.add("defence", "system", word.known)
+        elif (
+            _VITAL.fullmatch(word.known) and findings.command.name in _OF_SYSTEM
+        ) or word.known in (
+            "*",
+            ".*",
+            "~i",
+            "^.*$",
+        ):
+            findings.add("delete", "system", word.known, wide=True)
+
+
+def _installed(command: Command, args: Args, findings: Findings) -> None:
+    _install(command, args, findings, args.operands)
+
+
+def _removed(command: Command, args: Args, findings: Findings) -> None:
+    _remove(args.operands, findings)
+
+
+def _runner(command: Command, args: Args, findings: Findings) -> None:
+    """`npx x`, `pipx run x`, `uvx x`, `bunx x`: a package is fetched and run at once."""
+    operands = [word for word in args.operands if word.known not in ("run", "runpip")]
+    for word in [*operands[:1], *args.all("-p|--package|--from|--spec|--with")]:
+        findings.add("execute", source_of(word, findings), word.known)
+
+
+_FAMILIES = by_word("""
+pip pip3 uv poetry pdm pipenv pipx rye hatch easy_install pip2 : pip
+npm yarn pnpm bun cnpm lerna rush deno jsr : npm
+apt apt-get aptitude apt-fast nala : apt
+dnf yum zypper microdnf tdnf rpm-ostree : dnf
+gem bundle bundler : gem
+cargo : cargo
+go : go
+apk : apk
+conda mamba micromamba : conda
+brew snap flatpak port nix-env guix emerge xbps-install opkg pkg composer cpan cpanm luarocks
+    opam mix stack cabal dotnet nuget ansible-galaxy krew choco winget scoop asdf mise sdk pear
+    pecl vcpkg conan raco code cursor : brew
+""")
+HANDLERS: dict[str, Handler] = dict.fromkeys(_FAMILIES, _manager) | rows(
+    r"""
+dpkg rpm
+    -i|--install|-U|--upgrade|-F|--unpack -> call install
+    -r|-P|--remove|--purge|-e|--erase -> call remove
+pacman yay paru
+    -U|--upgrade|-S|--sync -s|-i|-l|--search|--info -> nothing
+    -U|--upgrade|-S|--sync -> call install
+    -R|--remove -> call remove
+npx uvx bunx pnpx : -p --package --from --spec --with -c --call --python
+    -> call runner
+twine : -r --repository --repository-url -u -p --config-file
+    -> reads 2- ; reach --repository-url sends
+make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab
+    -> execute project {}
+""",
+    install=_installed,
+    remove=_removed,
+    runner=_runner,
+)

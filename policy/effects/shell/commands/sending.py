@@ -1,0 +1,145 @@
+"""What a command sends besides files and input: the content of its words, to hosts that any program
+receives.
+
+A word may carry a key that the host issued: in an authentication header, after `--token`, as the
+user of an address. That is how keys are used. A whole settings file there, or a key named after
+another provider, leaks to somebody who should not have it.
+
+The attack: a settings file or a key in the words of a request to a stranger, or a program that
+sends, as `croc send .env` (`tests/unit/test_shell_leaks.py`). No labelled call does.
+"""
+
+import re
+
+from policy.effects.shell.command import Command, Word
+from policy.effects.shell.commands.args import tail
+from policy.effects.shell.commands.findings import SECRET_NAME, Findings
+from policy.word_tables import by_word
+
+_KEY_OPTION = re.compile(
+    r"-[paUuw]|--?(?:[\w-]*-)?(?:password|passwd|passphrase|pass|token|api-?key|key|auth|secret"
+    r"|user|username|login|bearer|credentials?)"
+)
+_GLUED = re.compile(r"(-[pauw])(?=.|\Z)|(--?[\w-]+)=")
+_KEY_HEADER = re.compile(
+    r"[\s\"']*[\w-]*(?:auth|key|token|secret|cookie|session|pass|signature"
+    r"|credential)[\w-]*\s*[:=]",
+    re.IGNORECASE,
+)
+_HEADERS = tuple("-H --header --proxy-header -b --cookie".split())
+_USER_OF = re.compile(r"(?i)[a-z][a-z0-9+.-]*://[^@/]*@")
+_OF_PROVIDERS = by_word("""
+GITHUB GH GITLAB : git
+AWS : aws
+NPM : npm
+STRIPE : stripe
+SLACK : slack
+PYPI : pypi
+DOCKERHUB : docker
+HEROKU : heroku
+CLOUDFLARE : cloudflare
+DIGITALOCEAN : digitalocean
+""")
+"""Words in the names of variables that hold a provider's keys, and in the names of hosts that take
+them."""
+_HOST_OPTION = re.compile(
+    r"-[hHbsS]|--?(?:host|hostname|server|brokers?|bootstrap-server|url|uri|endpoint|address|addr)"
+)
+_ADDRESS = re.compile(r"(?i)(?!file:)[a-z][a-z0-9+.-]*:/{2,}|(?:[\w-]+\.)+[\w-]+:\d+(?:/|\Z)")
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?\Z")
+ONE_KEY = re.compile(r"(?i)(?:token|api[_-]?key|secret|password|passwd)(?:\.txt)?\Z")
+"""A file with one key alone."""
+_SENDERS = frozenset(
+    "croc wormhole magic-wormhole ffsend transfer pastebinit pastebin wgetpaste gist slackcat"
+    " slack-cli telegram-send ipfs onionshare-cli bashupload imgur-uploader".split()
+)
+_SENDING = frozenset("send upload publish post share paste tweet".split())
+
+
+def keys_in(command: Command) -> list[Word]:
+    """Return the words, or parts of them, in which a key belongs."""
+    keys: list[Word] = []
+    option = ""
+    for word in command.words[1:]:
+        text = word.text if word.text is not None else word.prefix
+        glued = _GLUED.match(text) if word.text is None or len(text) > 2 else None
+        name = (glued[1] or glued[2]) if glued is not None else option
+        value = tail(word, glued.end()) if glued is not None else word
+        shown = value.text if value.text is not None else value.prefix
+        if name in _HEADERS or text.startswith("-H"):
+            is_key = _KEY_HEADER.match(shown.removeprefix("-H")) is not None
+        else:
+            is_key = _KEY_OPTION.fullmatch(name) is not None or (
+                word.text is None and _USER_OF.match(word.bare) is not None
+            )
+        if is_key:
+            keys.append(value)
+        option = text if text.startswith("-") and glued is None else ""
+    return keys
+
+
+def is_astray(words: list[Word], host: str) -> bool:
+    """Is a key among these that is named after a provider to which the host does not belong?"""
+    names = [name.upper() for word in words for name in word.variables if SECRET_NAME.search(name)]
+    return any(
+        part in _OF_PROVIDERS and _OF_PROVIDERS[part] not in host.lower()
+        for name in names
+        for part in name.split("_")[:-1]
+    )
+
+
+_ENVIRONMENT = re.compile(
+    r"\bos\.environ\b(?!\s*[\[.])|\bos\.environ\.(?:items|copy|values)"
+    r"|\bprocess\.env\b(?!\s*[\[.])|%ENV\b|\bENV\.(?:to_h|to_a|each|inspect|map)|"
+    r"\bgetenv\(\)|\$_ENV\b(?!\s*\[)|\bin ENVIRON\b"
+)
+
+
+def prints_environment(command: Command) -> bool:
+    """Does a program print all variables, besides those that are for that?"""
+    texts = [word.known for word in command.words[1:]]
+    match command.name:
+        case "jq" | "gojq" | "jaq":
+            return any(re.fullmatch(r"(?:env|\$ENV)(?:\s*\|.*)?", text) for text in texts)
+        case "ps":
+            return any(re.fullmatch(r"[a-zA-Z]*e[a-zA-Z]*", text) for text in texts[:1])
+        case "systemctl":
+            return "show-environment" in texts
+        case "docker" | "podman":
+            return "inspect" in texts and any(".Env" in text for text in texts)
+        case "envsubst":
+            return any(
+                map(SECRET_NAME.search, re.findall(r"\$\{?(\w{1,80})", command.stdin.text[:4_096]))
+            )
+        case _:
+            return any(
+                program.text.text is not None and _ENVIRONMENT.search(program.text.text[:16_384])
+                for program in command.programs
+            )
+
+
+def add_hosts(command: Command, findings: Findings) -> None:
+    """A program that nobody described is given an address, or is one that sends: what it reads and
+    is given may go there."""
+    texts = [word.known for word in command.words[1:]]
+    if "http.server" in texts or (command.name == "php" and "-S" in texts):
+        # it shows a folder to whoever connects
+        values = zip(texts, command.words[2:], strict=False)
+        folder = findings.place(
+            next(
+                (value for flag, value in values if flag in ("-d", "--directory", "-t")), Word(".")
+            )
+        )
+        findings.reads.append(folder)
+        findings.sends.append(("other", "whoever connects", True))
+    option = ""
+    first = [word.known for word in command.words[1:3]]
+    if command.name in _SENDERS or any(text in _SENDING for text in first):
+        findings.sends.append(("unknown", command.name, True))
+    for word in command.words[1:]:
+        text = word.known
+        if " " not in text and (
+            _ADDRESS.match(text) or (_HOST_OPTION.fullmatch(option) and _HOST.match(text))
+        ):
+            findings.sends.append((findings.scope_of_host(word), text, True))
+        option = text

@@ -1,0 +1,388 @@
+"""Parses the words of a shell text: quotes, variables, substitutions. What is between words belongs
+to the grammar (`parsing`)."""
+
+import re
+from typing import Self
+
+from policy.effects.shell.parse.budget import MAX_NESTING, NotRead, OutOfWork, StepBudget
+from policy.effects.shell.parse.escapes import ansi_c
+from policy.effects.shell.parse.tree import (
+    Arith,
+    Array,
+    Lit,
+    Node,
+    Param,
+    Part,
+    Parts,
+    Proc,
+    Redir,
+    Seq,
+    Sub,
+)
+
+_PLAIN = re.compile(r"[^ \t\n|&;<>()'\"\\$`]+")
+_BLANKS = re.compile(r"(?:[ \t]+|\\(?:\n|\Z))+(?:#[^\n]*)?|#[^\n]*")
+_LINES = re.compile(r"(?:[ \t\n]+|\\(?:\n|\Z)|#[^\n]*)+")
+_QUOTED = re.compile(r'[^"\\$`]+')
+_HEREDOC = re.compile(r"[^\\$`]+")
+_ARGUMENT = re.compile(r"[^'\"\\$`}/:\[\]]+")
+_ANSI = re.compile(r"(?:[^'\\]|\\.)*", re.DOTALL)
+_BACKTICK = re.compile(r"(?:[^`\\]|\\.)*", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9]|[@*#?$!-]", re.ASCII)
+_PARAMETER = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]", re.ASCII)
+ASSIGN = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n]*)\])?(\+?)=", re.ASCII)
+_BRACKETS = re.compile(r"[()]")
+_BRACKET_COST = 32
+"""Of the budget's characters, for each bracket that is looked at."""
+_OPS = re.compile(r":?[-=+?]|##?|%%?|//?[#%]?|\^\^?|,,?|~~?|@[A-Za-z]|:")
+
+
+class WordReader:
+    """Reads the words of one text. `nesting`: how deep it is inside other texts."""
+
+    def __init__(self, text: str, budget: StepBudget, nesting: int = 0) -> None:
+        budget.spend(len(text))
+        self.text = text
+        self.at = 0
+        self.budget = budget
+        self.nesting = nesting
+        self.pending: list[tuple[Redir, str, bool]] = []
+        """Heredocs whose text comes with the next line: redirect, its last line, whether tabs
+        before it are left out."""
+        self.errors: list[str] = []
+
+    def block(self, items: list[tuple[Node, bool]] | None = None) -> Seq:
+        """Read commands up to what closes them: the grammar's part."""
+        raise NotImplementedError
+
+    def heredocs(self) -> None:
+        """Read the texts of the heredocs of the line before: the grammar's part."""
+        raise NotImplementedError
+
+    def program(self) -> Seq:
+        """Read the whole text: the grammar's part."""
+        raise NotImplementedError
+
+    def within(self, text: str) -> Self:
+        """Make a reader of a text within this one."""
+        return type(self)(text, self.budget, self.nesting)
+
+    def word(self, *, may_be_empty: bool = False) -> Parts:
+        """Read one word."""
+        parts: list[Part] = []
+        text = self.text
+        start = self.at
+        self.budget.spend()
+        while self.at < len(text):
+            match = _PLAIN.match(text, self.at)
+            if match:
+                self.at = match.end()
+                add(parts, match[0])
+                continue
+            sign = text[self.at]
+            if sign == "'":
+                end = text.find("'", self.at + 1)
+                if end < 0:
+                    raise self.wrong("`'` is missing")
+                parts.append(Lit(text[self.at + 1 : end], is_quoted=True))
+                self.at = end + 1
+            elif sign == '"':
+                self.at += 1
+                self.double_quoted(parts)
+            elif sign == "\\":
+                escaped = text[self.at + 1 : self.at + 2]
+                if escaped not in ("\n", ""):
+                    parts.append(Lit(escaped, is_quoted=True))
+                self.at += 2
+            elif sign == "$":
+                parts.append(self.dollar(is_quoted=False))
+            elif sign == "`":
+                parts.append(self.backtick(is_quoted=False))
+            elif sign in "<>" and text[self.at + 1 : self.at + 2] == "(":
+                self.at += 2
+                parts.append(Proc(sign, self.inner()))
+            elif (
+                sign == "("
+                and self.at > start
+                and text[self.at - 1] in "?*+@!"
+                and text[self.at - 1 : self.at + 2] != "!()"
+            ):
+                end = self.closing(self.at + 1, 1)
+                if end < 0:
+                    break
+                inner = text[self.at : end + 1]
+                if "$" in inner or "`" in inner:
+                    add(parts, "(")
+                    parts.extend(self.within(inner[1:]).quoted_parts())
+                else:
+                    add(parts, inner)
+                self.at = end + 1
+            elif sign == "(" and (match := ASSIGN.fullmatch(text, start, self.at)):
+                parts.append(self.array())
+            else:
+                break
+            self.budget.spend()
+        if not parts and self.at == start and not may_be_empty:
+            raise self.wrong("a word is missing")
+        return tuple(parts)
+
+    def double_quoted(self, parts: list[Part]) -> None:
+        """Read up to the quote that ends it."""
+        start = len(parts)
+        self.quoted_into(parts, '"')
+        if not self.text.startswith('"', self.at):
+            raise self.wrong('`"` is missing')
+        self.at += 1
+        if len(parts) == start:
+            parts.append(Lit("", is_quoted=True))
+
+    def quoted_parts(self) -> Parts:
+        """Read the whole text as if it stood in double quotes, with quotes themselves as text: a
+        heredoc, a sum."""
+        parts: list[Part] = []
+        self.quoted_into(parts, "")
+        return tuple(parts)
+
+    def quoted_into(self, parts: list[Part], quote: str) -> None:
+        """Read text as in double quotes up to the quote, or to the end."""
+        plain = _QUOTED if quote else _HEREDOC
+        text = self.text
+        while self.at < len(text):
+            match = plain.match(text, self.at)
+            if match:
+                self.at = match.end()
+                parts.append(Lit(match[0], is_quoted=True))
+                continue
+            sign = text[self.at]
+            if sign == quote:
+                return
+            if sign == "\\":
+                escaped = text[self.at + 1 : self.at + 2]
+                if escaped != "\n":
+                    parts.append(
+                        Lit(
+                            escaped if escaped and escaped in f"$`\\{quote}" else f"\\{escaped}",
+                            is_quoted=True,
+                        )
+                    )
+                self.at += 2
+            elif sign == "$":
+                parts.append(self.dollar(is_quoted=True))
+            else:
+                parts.append(self.backtick(is_quoted=True))
+            self.budget.spend()
+
+    def dollar(self, *, is_quoted: bool) -> Part:
+        """Read what begins with a dollar sign."""
+        text = self.text
+        self.at += 1
+        while text.startswith("\\\n", self.at):
+            self.at += 2
+        sign = text[self.at : self.at + 1]
+        if sign == "(":
+            end = self.closing(self.at + 2) if text.startswith("((", self.at) else -1
+            if end >= 0:
+                inner = text[self.at + 2 : end]
+                self.at = end + 2
+                return self.sum(inner, is_quoted)
+            self.at += 1
+            return Sub(self.inner(), is_quoted)
+        if sign == "[":
+            end = text.find("]", self.at)
+            if end >= 0:
+                inner = text[self.at + 1 : end]
+                self.at = end + 1
+                return self.sum(inner, is_quoted)
+        if sign == "{":
+            self.at += 1
+            self.enter()
+            part = self.parameter(is_quoted)
+            self.nesting -= 1
+            return part
+        if sign == "'" and not is_quoted:
+            match = _ANSI.match(text, self.at + 1)
+            if match is None or not text.startswith("'", match.end()):
+                raise self.wrong("`'` is missing")
+            self.at = match.end() + 1
+            return Lit(ansi_c(match[0]), is_quoted=True)
+        if sign == '"' and not is_quoted:
+            return Lit("", is_quoted=True)
+        named = _NAME.match(text, self.at)
+        if named is None:
+            return Lit("$", is_quoted)
+        self.at = named.end()
+        return Param(named[0], is_quoted)
+
+    def sum(self, inner: str, is_quoted: bool) -> Part:
+        """Read the inside of `$((...))`."""
+        self.enter()
+        part = Arith(self.within(inner).quoted_parts(), is_quoted)
+        self.nesting -= 1
+        return part
+
+    def inner(self) -> Seq:
+        """Read the commands up to the bracket that closes them."""
+        self.enter()
+        body = self.block()
+        self.blanks(lines=True)
+        if not self.text.startswith(")", self.at):
+            raise self.wrong("`)` is missing")
+        self.at += 1
+        self.nesting -= 1
+        return body
+
+    def backtick(self, *, is_quoted: bool) -> Part:
+        """Read a program between backticks."""
+        match = _BACKTICK.match(self.text, self.at + 1)
+        if match is None or not self.text.startswith("`", match.end()):
+            raise self.wrong("a backtick is missing")
+        self.enter()
+        source = re.sub(r'\\([`$\\"])' if is_quoted else r"\\([`$\\])", r"\1", match[0])
+        inner = self.within(source)
+        body = inner.program()
+        self.errors += inner.errors
+        self.at = match.end() + 1
+        self.nesting -= 1
+        return Sub(body, is_quoted)
+
+    def parameter(self, is_quoted: bool) -> Part:
+        """Read the inside of `${...}`, and the bracket that closes it."""
+        text = self.text
+        is_length = text.startswith("#", self.at) and not text.startswith("#}", self.at)
+        is_indirect = text.startswith("!", self.at) and not text.startswith("!}", self.at)
+        self.at += is_length or is_indirect
+        named = _PARAMETER.match(text, self.at)
+        if named is None:
+            self.argument(is_quoted, "}")
+            return self.closed(Param("", is_quoted, "?"))
+        self.at = named.end()
+        part = Param(named[0], is_quoted, "length" if is_length else "", is_indirect=is_indirect)
+        if text.startswith("[", self.at):
+            self.at += 1
+            part.index = self.argument(is_quoted, "]")
+            self.at += 1
+        match = _OPS.match(text, self.at)
+        if match is None:
+            if not text.startswith("}", self.at):
+                self.argument(is_quoted, "}")
+                part.op = "?"
+            return self.closed(part)
+        part.op = match[0]
+        self.at = match.end()
+        ends = ":}" if part.op == ":" else "/}" if part.op[0] == "/" else "}"
+        args = [self.argument(is_quoted, ends)]
+        if self.text[self.at : self.at + 1] in ends[:-1]:
+            self.at += 1
+            args.append(self.argument(is_quoted, "}"))
+        part.args = tuple(args)
+        return self.closed(part)
+
+    def closed(self, part: Param) -> Param:
+        """Read the bracket that closes `${`."""
+        if not self.text.startswith("}", self.at):
+            raise self.wrong("`}` is missing")
+        self.at += 1
+        return part
+
+    def argument(self, is_quoted: bool, ends: str) -> Parts:
+        """Read a part of `${...}` up to one of these signs."""
+        parts: list[Part] = []
+        text = self.text
+        while self.at < len(text):
+            match = _ARGUMENT.match(text, self.at)
+            if match:
+                self.at = match.end()
+                add(parts, match[0], is_quoted)
+                continue
+            sign = text[self.at]
+            if sign in ends:
+                break
+            if sign == "'" and not is_quoted and (end := text.find("'", self.at + 1)) >= 0:
+                parts.append(Lit(text[self.at + 1 : end], is_quoted=True))
+                self.at = end + 1
+            elif sign == '"':
+                self.at += 1
+                self.double_quoted(parts)
+            elif sign == "\\":
+                parts.append(Lit(text[self.at + 1 : self.at + 2].replace("\n", ""), is_quoted=True))
+                self.at += 2
+            elif sign == "$":
+                parts.append(self.dollar(is_quoted=is_quoted))
+            elif sign == "`":
+                parts.append(self.backtick(is_quoted=is_quoted))
+            else:
+                add(parts, sign, is_quoted)
+                self.at += 1
+            self.budget.spend()
+        return tuple(parts)
+
+    def array(self) -> Array:
+        """Read `(a b c)`."""
+        self.enter()
+        self.at += 1
+        words: list[Parts] = []
+        while True:
+            self.blanks(lines=True)
+            if self.text.startswith(")", self.at):
+                self.at += 1
+                self.nesting -= 1
+                return Array(words)
+            if self.at >= len(self.text):
+                raise self.wrong("`)` is missing")
+            words.append(self.word())
+
+    def blanks(self, *, lines: bool = False) -> None:
+        """Skip blanks and comments, and with `lines` ends of lines too."""
+        text = self.text
+        if text[self.at : self.at + 1] not in " \t\n\\#":
+            # as nearly always
+            return
+        match = (_LINES if lines and not self.pending else _BLANKS).match(text, self.at)
+        if match:
+            self.at = match.end()
+        if lines and self.pending and text.startswith("\n", self.at):
+            self.at += 1
+            self.heredocs()
+            self.blanks(lines=True)
+
+    def closing(self, at: int, brackets: int = 2) -> int:
+        """Find the brackets that close `((`, or one; -1 if none do."""
+        depth = brackets
+        for match in _BRACKETS.finditer(self.text, at):
+            depth += 1 if match[0] == "(" else -1
+            self.budget.left -= _BRACKET_COST
+            if self.budget.left < 0:
+                break
+            if (
+                depth == brackets - 1
+                and brackets == 2
+                and not self.text.startswith("))", match.start())
+            ):
+                return -1
+            if depth == brackets - 1:
+                self.budget.spend(match.start() - at)
+                return match.start()
+        self.budget.spend(len(self.text) - at)
+        return -1
+
+    def enter(self) -> None:
+        """Go one bracket deeper. Raises OutOfWork."""
+        self.nesting += 1
+        if self.nesting > MAX_NESTING:
+            raise OutOfWork("depth: more brackets within brackets than are read")
+
+    def text_of(self, parts: Parts) -> str:
+        """Return the text of a plain word."""
+        return "".join(part.text if isinstance(part, Lit) else "$" for part in parts)
+
+    def wrong(self, what: str) -> NotRead:
+        """Make the error of what is wrong here."""
+        return NotRead(f"parse: {what}, at character {self.at}", self.at)
+
+
+def add(parts: list[Part], text: str, is_quoted: bool = False) -> None:
+    """Put plain text behind the parts, into the last one if that is plain too."""
+    if parts and isinstance(parts[-1], Lit) and parts[-1].is_quoted == is_quoted:
+        parts[-1].text += text
+    else:
+        parts.append(Lit(text, is_quoted))

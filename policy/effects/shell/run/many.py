@@ -1,0 +1,244 @@
+"""Commands that run another command for each of many words: `xargs`, `find -exec`, `fd -x`,
+`parallel`."""
+
+import re
+
+from msgspec.structs import replace
+
+from policy.effects.shell.run.interpreters import after
+from policy.effects.shell.run.machine import Machine
+from policy.effects.shell.run.nested_texts import run_values
+from policy.effects.shell.run.state import Invocation, Out, texts
+from policy.effects.shell.run.values import Field, is_known
+from policy.effects.shell.run.wrapping import after_options
+
+_MAX_ITEMS = 16
+_OF_FIND = re.compile(r"-[HLP]|-D.*|-O\d")
+"""Options of `find` before the folders."""
+_ITEM = re.compile(r"\{[./#%\d]*\}")
+
+
+def xargs(machine: Machine, call: Invocation) -> Out:
+    """`xargs command`: with the words that it reads."""
+    fields = call.fields
+    at = after_options(
+        fields,
+        1,
+        "IJLnPsdEaR",
+        (
+            "replace",
+            "max-lines",
+            "max-args",
+            "max-procs",
+            "max-chars",
+            "delimiter",
+            "eof",
+            "arg-file",
+        ),
+    )
+    options = texts(fields[1:at])
+    sign = next(iter(after(options, "-I|--replace|-J")), "")
+    if not sign and any(
+        option in ("-i", "--replace") or re.fullmatch(r"-[0rtpx]*i", option) for option in options
+    ):
+        sign = "{}"
+    inner = fields[at:] or [Field("echo")]
+    text = call.stdin.text if call.stdin is not None else None
+    if path := next(iter(after(options, "-a|--arg-file")), ""):
+        known = machine.read(path) or machine.read_around([("<", 0, Field(path))], None)
+        text = known.text if known else None
+    around = replace(call, stdin=None, file=None, wrappers=(*call.wrappers, "xargs"))
+    if text is None or not is_known(text):
+        return xargs_unknown(machine, around, inner, sign, text or "")
+    delimiter = next(
+        iter(after(options, "-d|--delimiter")),
+        "\0" if any(re.fullmatch(r"-[a-z]*0[a-z]*|--null", option) for option in options) else None,
+    )
+    if delimiter is not None:
+        items = [
+            item
+            for item in text.split(delimiter.replace("\\n", "\n").replace("\\0", "\0") or "\0")
+            if item.strip("\n")
+        ]
+    elif sign:
+        items = [unquoted(line.strip()) for line in text.splitlines() if line.strip()]
+    else:
+        items = [
+            unquoted(item)
+            for item in re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\\.|[^\s\"'\\])+", text)
+        ]
+    number = next((value for value in after(options, "-n|-L|--max-args") if value.isdigit()), "")
+    if ((sign or number) and len(items) > _MAX_ITEMS * max(1, int(number[:4] or 1))) or len(
+        items
+    ) > 256:
+        machine.unsure("size: more words for `xargs` than are read")
+    if sign:
+        groups = [[replaced(field, sign, item) for field in inner] for item in items[:_MAX_ITEMS]]
+    elif number and int(number[:4]):
+        size = int(number[:4])
+        groups = [
+            [*inner, *map(Field, items[start : start + size])]
+            for start in range(0, min(len(items), _MAX_ITEMS * size), size)
+        ]
+    else:
+        groups = [[*inner, *map(Field, items[:256])]]
+    outs = [machine.dispatch(machine, replace(around, fields=group)) for group in groups]
+    return machine.together(outs)
+
+
+def xargs_unknown(
+    machine: Machine, call: Invocation, inner: list[Field], sign: str, text: str
+) -> Out:
+    """Run the command with words that are not known; if they begin in a known way, with that."""
+    item = machine.unknowns.blur(text) if text else machine.unknowns.make()
+    prefix = (
+        text[: next((at for at, part in enumerate(text) if not is_known(part)), 0)]
+        if "\n" not in text and " " not in text
+        else ""
+    )
+    if sign:
+        return machine.dispatch(
+            machine,
+            replace(
+                call, fields=[replaced(part, sign, prefix + item, is_many=True) for part in inner]
+            ),
+        )
+    return machine.dispatch(
+        machine, replace(call, fields=[*inner, Field(prefix + item, is_many=True)])
+    )
+
+
+def replaced(field: Field, sign: str, item: str, *, is_many: bool = False) -> Field:
+    """Put an item where the sign stands."""
+    return (
+        Field(field.text.replace(sign, item), field.is_glob, field.is_many or is_many)
+        if sign in field.text
+        else field
+    )
+
+
+def unquoted(text: str) -> str:
+    """Take `xargs`'s own quotes off a word."""
+    return re.sub(
+        r"\"([^\"\n]*)\"|'([^'\n]*)'|\\(.)",
+        lambda match: match[1] or match[2] or match[3] or "",
+        text,
+    )
+
+
+def find(machine: Machine, call: Invocation) -> Out:
+    """`find path -exec command ;`: with what it finds."""
+    fields = call.fields
+    at = 1
+    while at < len(fields) and _OF_FIND.fullmatch(fields[at].text):
+        at += 1
+    start = at
+    while at < len(fields) and not (
+        fields[at].text.startswith("-") or fields[at].text in ("(", "!", "\\(")
+    ):
+        at += 1
+    roots = fields[start:at][:_MAX_ITEMS] or [Field(".")]
+    if at - start > _MAX_ITEMS:
+        machine.unsure("size: more folders for `find` than are read")
+    place = machine.emit(call)
+    placeholder = machine.unknowns.make((), (place,))
+    while at < len(fields):
+        if fields[at].text not in ("-exec", "-execdir", "-ok", "-okdir"):
+            at += 1
+            continue
+        end = next(
+            (p for p in range(at + 1, len(fields)) if fields[p].text in (";", "+", "\\;")),
+            len(fields),
+        )
+        inner = fields[at + 1 : end]
+        for root in roots if inner else ():
+            path = (
+                placeholder
+                if not root.text or root.is_many
+                else f"{root.text.rstrip('/')}/{placeholder}"
+            )
+            machine.dispatch(
+                machine,
+                replace(call, stdin=None).inner(
+                    [replaced(field, "{}", path, is_many=True) for field in inner], "find"
+                ),
+            )
+        at = end
+    paths = (
+        "\n".join(f"{root.text.rstrip('/')}/{placeholder}" for root in roots[:1])
+        if len(roots) == 1
+        else placeholder
+    )
+    return Out(paths, [place])
+
+
+def fd(machine: Machine, call: Invocation) -> Out:
+    """`fd pattern -x command`."""
+    fields = call.fields
+    place = machine.emit(call)
+    placeholder = machine.unknowns.make((), (place,))
+    at = next(
+        (
+            p
+            for p in range(1, len(fields))
+            if fields[p].text in ("-x", "-X", "--exec", "--exec-batch")
+        ),
+        0,
+    )
+    if at:
+        inner = [
+            replaced(field, "{}", placeholder, is_many=True)
+            for field in fields[at + 1 :]
+            if field.text != ";"
+        ]
+        if not any("{}" in field.text for field in fields[at + 1 :]):
+            inner.append(Field(placeholder, is_many=True))
+        machine.dispatch(machine, replace(call, stdin=None).inner(inner, "fd"))
+    return Out(placeholder, [place])
+
+
+def parallel(machine: Machine, call: Invocation) -> Out:
+    """`parallel command ::: words`: its words and each of the others are a text for a shell."""
+    fields = call.fields
+    at = after_options(
+        fields,
+        1,
+        "jNnISLaPdE",
+        (
+            "jobs",
+            "joblog",
+            "results",
+            "tmpdir",
+            "delay",
+            "timeout",
+            "retries",
+            "colsep",
+            "arg-file",
+            "sshlogin",
+            "tagstring",
+        ),
+    )
+    end = next(
+        (p for p in range(at, len(fields)) if fields[p].text in (":::", "::::", ":::+")),
+        len(fields),
+    )
+    template = " ".join(texts(fields[at:end]))
+    place = machine.emit(call)
+    if end < len(fields) and fields[end].text == ":::":
+        items = [text for text in texts(fields[end + 1 :]) if text not in (":::", ":::+")]
+    elif call.stdin is not None and is_known(call.stdin.text):
+        items = call.stdin.text.splitlines()
+    else:
+        items = [machine.unknowns.make((), call.stdin.commands if call.stdin else ())]
+    if len(items) > _MAX_ITEMS:
+        machine.unsure("size: more words for `parallel` than are read")
+    lines = [
+        f"{template} {item}".strip() if _ITEM.search(template) is None else _put(template, item)
+        for item in items[:_MAX_ITEMS]
+    ]
+    run_values(machine, call, lines, "parallel")
+    return machine.unknown_output(place)
+
+
+def _put(template: str, item: str) -> str:
+    return _ITEM.sub(lambda _: item, template)

@@ -1,0 +1,75 @@
+"""Reads a shell text: the commands that would really run, and what about them is not sure. Never
+raises; its work is bounded."""
+
+import re
+
+from policy.effects.shell.command import Resolved
+from policy.effects.shell.parse.budget import MAX_TEXT_BYTES, NotRead, OutOfWork
+from policy.effects.shell.parse.parsing import parse
+from policy.effects.shell.run.dispatching import dispatch
+from policy.effects.shell.run.finished_commands import commands_of
+from policy.effects.shell.run.machine import Machine
+from policy.effects.shell.run.values import as_text, is_known, without_signs
+
+_UNSEEN = re.compile(
+    "[\0\u00ad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
+_BLANKS = re.compile("[\v\f\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+_WIDE = {0xFF00 + code: 0x20 + code for code in range(0x01, 0x5F)}
+_FAULTS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    re.error,
+)
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """Return the text as the most lenient reader takes it: one kind of line end, nothing that
+    nobody sees, wide letters as plain ones."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii() and "\0" not in text and "\v" not in text and "\f" not in text:
+        return text
+    text = _BLANKS.sub(" ", _UNSEEN.sub("", _SURROGATES.sub("\ufffd", text)))
+    return without_signs(text.translate(_WIDE))
+
+
+def resolve(text: str, *, home: str = "~", project: str = ".") -> Resolved:
+    """Find the commands of a text. `home` and `project`: what stands for the home folder and for
+    the one it begins in."""
+    if len(text) > MAX_TEXT_BYTES or (
+        not text.isascii() and len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES
+    ):
+        return Resolved(
+            (), (f"size: a text of more than {MAX_TEXT_BYTES // 1024} KiB is not read",)
+        )
+    machine = Machine(home, project, dispatch)
+    try:
+        body, errors = parse(plain(text), machine.budget)
+        for error in errors:
+            machine.unsure(error)
+        machine.run(body, None)
+        machine.finish()
+    except (OutOfWork, NotRead) as error:
+        machine.unsure(error.reason)
+    except _FAULTS as error:
+        # Nothing here should raise; if something does, the text is one that is not understood.
+        machine.unsure(f"parse: {type(error).__name__}")
+    commands = commands_of(machine)
+    if not commands and not machine.reasons:
+        machine.unsure("empty: no command was found")
+    files = [
+        (machine.word(path).known, text)
+        for path, text in machine.files.items()
+        if text.strip() and is_known(text)
+    ]
+    return Resolved(
+        commands,
+        tuple(machine.reasons),
+        tuple((path.replace("/./", "/"), as_text(text)) for path, text in files),
+    )

@@ -1,0 +1,283 @@
+"""What the arguments of a tool call are, by their names: text for a shell, program code, paths of
+files, addresses, SQL.
+
+Every agent names its tools and arguments differently, so the words in the names count:
+`run_terminal_cmd(command=...)` holds text for a shell as `bash(cmd=[...])` does, and so does an
+unknown tool if its argument is called `command`. A false match costs one extra reading; a missed
+argument gets no decision. So in doubt an argument counts as both.
+
+Must not know: which effects anything has.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from policy.base import ToolCall
+from policy.effects.argument_names import (
+    BODY_KEYS,
+    BOUND_KEYS,
+    CHOICE_KEYS,
+    CODE_KEYS,
+    CONTENT_KEYS,
+    COPIES,
+    DELETES,
+    EDITOR_COMMANDS,
+    ENGINES,
+    ENV_KEYS,
+    FROM_KEYS,
+    GETS,
+    HEADER_KEYS,
+    HOST_KEYS,
+    METHOD_KEYS,
+    MOVES,
+    NO_TEXT_KEYS,
+    OWN_KEYS,
+    PACKED_KEYS,
+    PATCH_KEYS,
+    PATH_KEYS,
+    PROSE_KEYS,
+    READS,
+    SOUGHT_KEYS,
+    SQL_KEYS,
+    SQL_QUERY_KEYS,
+    SQL_WORDS,
+    TELLS,
+    TO_KEYS,
+    URL_KEYS,
+    WIDE,
+    WRITES,
+    ArgumentGroup,
+    key_of,
+)
+from policy.effects.argument_values import every_text, pairs, texts_in, unpacked, without_objects
+from policy.effects.patches import files_of
+from policy.effects.surface_parts import (
+    Does,
+    Json,
+    MessageText,
+    PathUse,
+    SqlText,
+    Surface,
+    UrlUse,
+    is_flat,
+)
+from policy.effects.surface_shell import ShellTexts
+
+MAX_PARTS = 64
+"""Texts, paths and addresses of one call that are looked at, of each sort; a call with more is not
+decided."""
+_MAX_DEPTH = 6
+
+
+_LOOKS_LIKE_PATH = re.compile(
+    r"file:|[~/\\]|\.\.?[/\\]|\.\w|[A-Za-z]:[\\/]|[\w@.+-]+(?:[/\\][\w@.+ -]+)+\Z"
+)
+_URL = re.compile(
+    r"(?:(?:jar|url|view-source|feed):){0,3}[A-Za-z][A-Za-z0-9+.-]{1,20}:[/\\]{1,3}\S", re.ASCII
+)
+_SENDS = ("post", "put", "patch", "delete")
+_ASKS = ("", "get", "head", "options")
+"""Methods that send no more than the address."""
+_BEGINS_SQL = re.compile(
+    r"[\s(]*(?:(?:--[^\n]*\n|/\*.*?\*/)[\s(]*)*(?:select|values|table|desc(?:ribe)?|insert|update"
+    r"|delete|drop|create|alter|truncate|grant|revoke|with|merge|call|explain|"
+    r"copy|do|exec(?:ute)?|begin|vacuum|replace|show|set|lock|comment|reindex|attach|pragma"
+    r"|declare)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_NO_WORD = re.compile(r"\s*(?:true|false|null|none|-?\d{1,18}(?:\.\d{1,18})?)?\s*", re.IGNORECASE)
+_CHOICE = re.compile(r"[\w.:@+-]{0,128}")
+
+
+def surface_of(call: ToolCall) -> Surface:
+    """Say what the arguments of a call are. Linear in their size."""
+    return _Finder(call).collect()
+
+
+class _Finder(ShellTexts):
+    """Collects what one call's arguments are."""
+
+    def collect(self) -> Surface:
+        """Look at everything."""
+        self._object(self._call.value, "", 0)
+        sorts = (self._shell, self._paths, self._urls, self._sql)
+        cut = any(len(sort) > MAX_PARTS for sort in sorts)
+        shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
+        first = slice(MAX_PARTS)
+        parts = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
+        return Surface(
+            *parts, tuple(self._messages()), self._is_whole and not cut, tuple(self._unread)
+        )
+
+    def _messages(self) -> Iterator[MessageText]:
+        """What a tool that tells others something is given, but the keys by which it gets in."""
+        searches = "search" in self._words and bool(self._words & ENGINES)
+        if self._urls or self._is_shell or self._is_sql or not (self._words & TELLS or searches):
+            return
+        for name, value in self._call.value.items():
+            if key_of(name) not in OWN_KEYS and (text := "\n".join(every_text(value))):
+                yield MessageText(text, name)
+
+    def _object(self, value: Mapping[str, Json], within: str, depth: int) -> None:
+        keys = {name: key_of(name) for name in value}
+        args = ArgumentGroup(value, keys, within)
+        self._left -= len(value)
+        if depth > _MAX_DEPTH or self._left < 0:
+            self._is_whole = False
+            return
+        named = frozenset(keys.values())
+        self._taken = taken = set[str]()
+        self._commands(args)
+        if not named.isdisjoint(CODE_KEYS):
+            self._code(args)
+        if not named.isdisjoint(PATH_KEYS) or (self._is_file and not named.isdisjoint(PATCH_KEYS)):
+            self._files(args)
+        self._addresses(args)
+        if self._is_sql or not named.isdisjoint(SQL_KEYS):
+            self._statements(args)
+        nested: list[tuple[str, Json]] = []
+        for name, inner in value.items():
+            key = keys[name]
+            inner = unpacked(inner) if key in PACKED_KEYS else inner
+            if key in ENV_KEYS or (self._is_shell and key in NO_TEXT_KEYS):
+                left = inner
+            else:
+                nested.append((name, inner))
+                left = without_objects(inner)
+            if not (name and name in taken) and not self._is_harmless(key, left):
+                self._unread[within or name] = None
+        for name, inner in nested:
+            left_before = self._unread.copy()
+            self._nested(inner, within or name, depth)
+            if name in taken:
+                # what is in it counts as a whole, as the body of a request does
+                self._unread = left_before
+
+    def _is_harmless(self, key: str, value: Json) -> bool:
+        """Does it hold no text, or none that anybody runs or opens?"""
+        if key in PROSE_KEYS or (key in SOUGHT_KEYS and (self._is_file or bool(self._urls))):
+            return isinstance(value, str)
+        return all(
+            _NO_WORD.fullmatch(text) or (key in CHOICE_KEYS and _CHOICE.fullmatch(text))
+            for text in every_text(value)
+        )
+
+    def _nested(self, inner: Json, within: str, depth: int) -> None:
+        if isinstance(inner, dict):
+            self._object(inner, within, depth + 1)
+        elif isinstance(inner, list):
+            for item in inner:
+                if isinstance(item, dict):
+                    self._object(item, within, depth + 1)
+
+    # files
+
+    def _files(self, args: ArgumentGroup) -> None:
+        value, content = args.values, args.text(CONTENT_KEYS)
+        command = str(next(iter(args.named(frozenset(("command",))).values()), ""))
+        editor = command if command in EDITOR_COMMANDS else ""
+        is_recursive = args.choice(frozenset(("recursive",))) == "true"
+        is_wide = is_recursive or bool(self._words & WIDE)
+        for name, key in args.keys.items():
+            if self._is_file and key in PATCH_KEYS:
+                for text in texts_in(value[name], many=False):
+                    for path, change, added in files_of(text):
+                        self._paths[PathUse(path, change, args.within or name, added)] = None
+                        self._taken.add(name)
+            if key not in PATH_KEYS or self._is_shell:
+                continue
+            does = self._does(key, editor, bool(content))
+            for path in _path_texts(value[name], is_file=self._is_file):
+                wide = is_wide and does == "delete"
+                self._paths[
+                    PathUse(
+                        path, does, args.within or name, content if does == "write" else "", wide
+                    )
+                ] = None
+                if does == "write":
+                    self._taken.update(args.named(CONTENT_KEYS).keys())
+            if [*_path_texts(value[name], is_file=self._is_file)] == [*every_text(value[name])]:
+                self._take(name, value[name])
+
+    def _does(self, key: str, editor: str, has_content: bool) -> Does:
+        words = self._words
+        if editor:
+            return "read" if editor == "view" else "delete" if editor == "delete" else "write"
+        if words & MOVES:
+            return "delete" if key in FROM_KEYS else "write"
+        if words & COPIES:
+            return "read" if key in FROM_KEYS else "write"
+        if words & DELETES and not has_content:
+            return "delete"
+        if key in TO_KEYS and words & GETS:
+            return "write"
+        if words & WRITES or (has_content and not words & READS):
+            return "write"
+        return "read"
+
+    # addresses
+
+    def _addresses(self, args: ArgumentGroup) -> None:
+        addresses: list[tuple[str, str]] = []
+        value = args.values
+        for name, key in args.keys.items():
+            if key in HEADER_KEYS or key in NO_TEXT_KEYS or (self._is_file and key in CONTENT_KEYS):
+                continue
+            texts = [
+                text.strip() for text in texts_in(value[name], many=True) if len(text) <= 8_192
+            ]
+            urls = [text for text in texts if _is_url(text, key)]
+            addresses += [(url, args.within or name) for url in urls]
+            if not any(map(str.isspace, "".join(urls))) and len(urls) >= len(
+                [*every_text(value[name])]
+            ):
+                self._take(name, value[name])
+        if not addresses:
+            return
+        bodies = args.named(BODY_KEYS)
+        self._taken.update(args.named(BODY_KEYS | HEADER_KEYS).keys())
+        # a number or a key may tell as much as a text
+        is_verb = any(isinstance(item, str) and item.lower() in _SENDS for item in value.values())
+        sends = is_verb or args.choice(METHOD_KEYS) not in _ASKS or any(bodies.values())
+        headers = tuple(pair for item in args.named(HEADER_KEYS).values() for pair in pairs(item))
+        for url, argument in addresses:
+            self._urls[UrlUse(url, argument, sends, args.text(BODY_KEYS), headers)] = None
+
+    # statements for databases
+
+    def _statements(self, args: ArgumentGroup) -> None:
+        value = args.values
+        for name, key in args.keys.items():
+            if key in SQL_KEYS or (self._is_sql and key in SQL_QUERY_KEYS):
+                is_sure = key in SQL_KEYS or bool(self._words & SQL_WORDS - {"query", "queries"})
+                every = [*texts_in(value[name], many=True)]
+                statements = [text for text in every if is_sure or _BEGINS_SQL.match(text)]
+                self._sql |= {SqlText(text, args.within or name): None for text in statements}
+                if statements == every:
+                    self._take(name, value[name])
+        for name, item in args.named(BOUND_KEYS).items():
+            bound = [*item.values()] if isinstance(item, dict) else item
+            if self._sql and isinstance(bound, list) and is_flat(bound):
+                # the database takes them as data
+                self._taken.add(name)
+
+
+def _is_url(text: str, key: str) -> bool:
+    return _URL.match(text) is not None or (key in URL_KEYS and _is_address(text, key))
+
+
+def _is_address(text: str, key: str) -> bool:
+    return (
+        0 < len(text) <= 2_048
+        and not any(c.isspace() for c in text.strip())
+        and (key in HOST_KEYS or "." in text or ":" in text)
+    )
+
+
+def _path_texts(value: Json, *, is_file: bool) -> Iterator[str]:
+    for text in [value] if isinstance(value, str) else value if isinstance(value, list) else []:
+        if not isinstance(text, str) or not 0 < len(text) <= 4_096 or "\n" in text:
+            continue
+        is_url = _URL.match(text) is not None and not text.lower().startswith("file:")
+        if not is_url and (is_file or _LOOKS_LIKE_PATH.match(text)):
+            yield text

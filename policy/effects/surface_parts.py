@@ -1,0 +1,106 @@
+"""The parts of which a tool call is made, as values, and what finds them keeps.
+
+Must not know: which effects anything has.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from policy.base import ToolCall
+from policy.effects.argument_names import FILE_WORDS, SHELL_WORDS, SQL_WORDS, tool_words
+
+Does = Literal["read", "write", "delete"]
+Json = Any
+_MAX_ITEMS = 4_096
+
+
+class ShellText(msgspec.Struct, frozen=True):
+    """A text that a shell reads, and the folder in which it does, if the call says so."""
+
+    text: str
+    argument: str
+    folder: str = ""
+
+
+class PathUse(msgspec.Struct, frozen=True):
+    """A path and what is done there; `content`: what is written, as far as the call says. `wide`:
+    the whole tree under it."""
+
+    path: str
+    does: Does
+    argument: str
+    content: str = ""
+    wide: bool = False
+
+
+class UrlUse(msgspec.Struct, frozen=True):
+    """An address (URL or host name) that is contacted; `sends`: more than the address goes there.
+    `body`: what. `headers`: names and values of the headers in the call."""
+
+    url: str
+    argument: str
+    sends: bool = False
+    body: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class SqlText(msgspec.Struct, frozen=True):
+    """A text for a database."""
+
+    text: str
+    argument: str
+
+
+class MessageText(msgspec.Struct, frozen=True):
+    """A text that a tool takes to somebody else without an address in the call: mail, chats,
+    issues, searches."""
+
+    text: str
+    argument: str
+
+
+class Surface(msgspec.Struct, frozen=True):
+    """What the arguments of one call are. `is_whole`: nothing had to be left out. `unread`:
+    top-level arguments holding text which nothing here takes for anything, so that nobody can vouch
+    for it."""
+
+    shell: tuple[ShellText, ...] = ()
+    paths: tuple[PathUse, ...] = ()
+    urls: tuple[UrlUse, ...] = ()
+    sql: tuple[SqlText, ...] = ()
+    messages: tuple[MessageText, ...] = ()
+    is_whole: bool = True
+    unread: tuple[str, ...] = ()
+
+
+class PartsFound:
+    """What was found in one call, and what its tool's name says."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self._words = tool_words(call.name)
+        self._call = call
+        self._shell: dict[ShellText, None] = {}
+        self._paths: dict[PathUse, None] = {}
+        self._urls: dict[UrlUse, None] = {}
+        self._sql: dict[SqlText, None] = {}
+        self._unread: dict[str, None] = {}
+        self._taken: set[str] = set()
+        """Arguments of the present object whose whole text is one of these."""
+        self._left = _MAX_ITEMS
+        self._is_whole = True
+        # `exec_sql` runs no shell, and `run_command` does
+        self._is_sql = bool(self._words & SQL_WORDS)
+        self._is_shell = bool(self._words & SHELL_WORDS) and not self._is_sql
+        self._is_file = bool(self._words & FILE_WORDS)
+
+    def _take(self, name: str, value: Json) -> None:
+        """Note that all text of an argument counts for what it is."""
+        if isinstance(value, str) or (isinstance(value, list) and is_flat(value)):
+            self._taken.add(name)
+
+
+def is_flat(values: Iterable[Json]) -> bool:
+    """Do these hold no lists and objects?"""
+    return not any(isinstance(item, dict | list) for item in values)

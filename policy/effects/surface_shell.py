@@ -1,0 +1,123 @@
+"""Finds the texts for a shell in the arguments of a tool call, and code that a shell would run by
+an interpreter."""
+
+import re
+
+from policy.effects.argument_names import (
+    ARGS_KEYS,
+    CODE_KEYS,
+    CODE_WORDS,
+    DIRECTORY_KEYS,
+    EDITOR_COMMANDS,
+    ENV_KEYS,
+    INPUT_KEYS,
+    LANGUAGE_KEYS,
+    PROGRAM_KEYS,
+    RUNS,
+    SCRIPT_KEYS,
+    SHELL_KEYS,
+    SQL_QUERY_KEYS,
+    ArgumentGroup,
+)
+from policy.effects.argument_values import quoted, texts_in
+from policy.effects.surface_parts import Json, PartsFound, ShellText, is_flat
+
+_SHELLS = tuple("sh bash zsh /bin/sh /bin/bash /bin/zsh /usr/bin/bash /usr/bin/zsh".split())
+
+
+class ShellTexts(PartsFound):
+    """The part of a call that runs: texts for a shell, and code."""
+
+    def _commands(self, args: ArgumentGroup) -> None:
+        keys, within = args.keys, args.within
+        env = stdin = folder = of_env = of_stdin = of_args = of_folder = ""
+        words: list[str] = []
+        for name, key in keys.items():
+            item = args.values[name]
+            if key in ENV_KEYS and isinstance(item, dict):
+                sets = [
+                    f"export {k}={quoted(str(v))}; "
+                    for k, v in item.items()
+                    if re.fullmatch(r"[A-Za-z_]\w*", k, re.ASCII)
+                ]
+                of_env, env = name if len(sets) == len(item) else "", "".join(sets)
+            elif key in INPUT_KEYS and isinstance(item, str):
+                of_stdin, stdin = name, item
+            elif key in DIRECTORY_KEYS and isinstance(item, str) and len(item) <= 4_096:
+                of_folder, folder = name, item
+            elif key in ARGS_KEYS and isinstance(item, list):
+                of_args = name if is_flat(item) else ""
+                if not of_args and not self._is_sql:
+                    # what the tool makes of lists within it nobody knows
+                    self._unread[within or name] = None
+                words = [str(word) for word in item if isinstance(word, str | int | float)]
+        for name, key in keys.items():
+            item, argument = args.values[name], within or name
+            is_command = key in SHELL_KEYS and not self._is_other(name, key, item)
+            if (
+                key == "shell"
+                and item in _SHELLS
+                and not SHELL_KEYS.isdisjoint({*keys.values()} - {key})
+            ):
+                # which one reads the command
+                self._taken.add(name)
+                continue
+            if not is_command and not (self._is_shell and key in SCRIPT_KEYS):
+                if words and key in PROGRAM_KEYS and isinstance(item, str) and item:
+                    self._add_shell(env + " ".join([item, *map(quoted, words)]), argument, folder)
+                    self._taken |= {name, of_args, of_env, of_folder}
+                continue
+            if (key in ARGS_KEYS or key in INPUT_KEYS) and any(
+                k in PROGRAM_KEYS or k in SHELL_KEYS for k in keys.values()
+            ):
+                # goes with its program
+                continue
+            for text in texts_in(item, many=key.endswith("s") and key not in ARGS_KEYS):
+                self._taken |= {of_env, of_folder}
+                if words and key in PROGRAM_KEYS:
+                    self._taken.add(of_args)
+                    text = " ".join([text, *map(quoted, words)])
+                if stdin and key not in INPUT_KEYS:
+                    self._taken.add(of_stdin)
+                    text = f"{text} <<< {quoted(stdin)}"
+                self._add_shell(env + text, argument, folder)
+            self._take(name, item)
+
+    def _is_other(self, name: str, key: str, item: Json) -> bool:
+        """Is an argument `command` the word for what an editor does, or a statement for a
+        database?"""
+        if isinstance(item, str) and self._is_file and item in EDITOR_COMMANDS:
+            self._taken.add(name)
+            return True
+        return self._is_sql and key in SQL_QUERY_KEYS
+
+    def _add_shell(self, text: str, argument: str, folder: str = "") -> None:
+        if text.strip():
+            self._shell[ShellText(text, argument, folder)] = None
+
+    # code of programming languages goes to the same reader, as what a shell would run it by
+
+    def _code(self, args: ArgumentGroup) -> None:
+        language = args.choice(LANGUAGE_KEYS)
+        spoken = CODE_WORDS.get(language) or next(
+            (CODE_WORDS[word] for word in sorted(self._words) if word in CODE_WORDS), ""
+        )
+        if (
+            self._is_file
+            and not language
+            and not self._words
+            & {"python", "ipython", "jupyter", "interpreter", "repl", "node", "javascript"}
+        ):
+            return
+        if (self._is_shell or self._is_sql) and not language:
+            return
+        for name, item in args.named(CODE_KEYS).items():
+            by = spoken or "python"
+            if args.keys[name].startswith(("python", "javascript")):
+                by = CODE_WORDS[args.keys[name].partition("_")[0]]
+            elif args.keys[name] == "script":
+                by = spoken or "sh"
+            for text in texts_in(item, many=False):
+                run = RUNS.get(by)
+                self._add_shell(f"{run} {quoted(text)}" if run else text, args.within or name)
+            self._take(name, item)

@@ -1,0 +1,244 @@
+"""What a tool call would do, in one list: effects of its shell texts and programs, its paths, its
+addresses, scripts that it writes.
+
+Rules and monitors share this, so that each call is read only once. The parser is loaded with the
+first rule about effects.
+
+Must not know: what is allowed.
+"""
+
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from policy.base import ToolCall
+from policy.effects.argument_values import quoted
+from policy.effects.carried import (
+    carries_secret,
+    gives_keys,
+    in_name,
+    is_smuggling,
+    local_file,
+    reaches_metadata,
+    sends_key_astray,
+    unwrapped,
+)
+from policy.effects.effect import Effect
+from policy.effects.network import LISTED, host_of, host_scope
+from policy.effects.paths import place, written
+from policy.effects.stored import MAX_CHARS, StoredTexts, stored_in
+from policy.effects.surface import surface_of
+from policy.effects.surface_parts import ShellText, Surface, UrlUse
+from protocol.bytes.folding import is_plain, without_unseen
+
+if TYPE_CHECKING:
+    from policy.effects.shell.command import Command
+
+Source = Literal["shell", "paths", "network", "stored"]
+"""Where an effect was found: in text for a shell (or program code), a path, an address, a script in
+what is written to a file."""
+_MAX_SHELL_WORK = 100
+"""What the first texts of a call may take, counted in commands; beyond it no other is read."""
+_MOST_REMEMBERED = 65_536
+"""Characters of arguments up to which a reading is remembered."""
+
+
+class Places(msgspec.Struct, frozen=True):
+    """The project folder, the home folder and the hosts that the operator knows."""
+
+    project: str = "."
+    home: str = "~"
+    hosts: tuple[str, ...] = ()
+
+
+NOWHERE = Places()
+
+
+class LocatedEffect(msgspec.Struct, frozen=True):
+    """One effect, where it was found, and the top-level argument that contains it."""
+
+    source: Source
+    argument: str
+    effect: Effect
+
+
+class Touch(msgspec.Struct, frozen=True):
+    """Everything that a call would do, as far as its text shows. `unsure`: why that may be
+    incomplete."""
+
+    acts: tuple[LocatedEffect, ...] = ()
+    unsure: tuple[str, ...] = ()
+    commands: "tuple[Command, ...]" = ()
+    """Of all its shell texts."""
+    surface: Surface = Surface()
+    kinds: frozenset[str] = frozenset()
+    """The kinds of its effects."""
+
+
+def load_parser() -> None:
+    """Load what reads shell texts, so that the first call does not wait for it."""
+    from policy.effects.shell import reading  # noqa: F401
+
+
+def warm() -> None:
+    """Do what the first call would else wait for, if there is a rule about effects: for a thread,
+    after the start."""
+    if "policy.effects.shell.reading" in sys.modules:
+        from policy.effects.shell.reading import load
+
+        load()
+
+
+def touch_of(call: ToolCall, places: Places, surface: Surface | None = None) -> Touch:
+    """Read a call. Never raises for what a model wrote; bounded by the bounds of the readers.
+    `surface`: the call's, if it is known."""
+    surface = surface_of(call) if surface is None else surface
+    return (_remembered if len(call.arguments) <= _MOST_REMEMBERED else _read)(
+        surface, call.name, places
+    )
+
+
+def _read(surface: Surface, name: str, places: Places) -> Touch:
+    acts: dict[LocatedEffect, None] = {}
+    unsure: dict[str, None] = (
+        {} if surface.is_whole else {"size: more arguments than are looked at": None}
+    )
+    commands: list[Command] = []
+    texts: list[tuple[str, str, StoredTexts | None]] = [
+        (_in_folder(text, places), text.argument, None) for text in surface.shell
+    ]
+    for use in surface.paths:
+        where = place(use.path, home=places.home, project=places.project)
+        acts[
+            LocatedEffect(
+                "paths",
+                use.argument,
+                Effect.of(use.does, where.scope, where.path, wide=use.wide or where.wide, by=name),
+            )
+        ] = None
+        if use.does == "write":
+            for kind in written(where):
+                acts[
+                    LocatedEffect(
+                        "paths", use.argument, Effect.of(kind, where.scope, where.path, by=name)
+                    )
+                ] = None
+        if use.does == "write" and use.content:
+            stored = stored_in(where.path, where.scope, use.content)
+            texts += [(text, use.argument, stored) for text in stored.scripts]
+            if not stored.is_whole:
+                unsure["size: a file that is written runs more than is read"] = None
+            from policy.effects.leaks import leaks
+            from policy.effects.written_code import destroys
+
+            content = use.content[:MAX_CHARS]
+            for effect in (
+                *stored.effects,
+                *leaks(where.path, content),
+                *destroys(where.path, content),
+            ):
+                acts[LocatedEffect("stored", use.argument, effect)] = None
+    left = _MAX_SHELL_WORK
+    for text, argument, of_file in texts:
+        if left < 0:
+            unsure["size: more commands than are read in one call"] = None
+            break
+        left -= _shell(text, argument, of_file, places, acts, unsure, commands)
+    for url in surface.urls:
+        for effect in _of_address(url, name, places):
+            acts[
+                LocatedEffect("paths" if effect.kind == "read" else "network", url.argument, effect)
+            ] = None
+    for message in surface.messages:
+        if carries_secret(message.text):
+            acts[
+                LocatedEffect(
+                    "network", message.argument, Effect.of("secret", "other", name, by=name)
+                )
+            ] = None
+    return Touch(
+        tuple(acts),
+        tuple(unsure),
+        tuple(commands),
+        surface,
+        frozenset(act.effect.kind for act in acts),
+    )
+
+
+_remembered = lru_cache(maxsize=16)(_read)
+
+
+def _in_folder(text: ShellText, places: Places) -> str:
+    """The text as it would run in its folder. A folder that may be the project is ignored: its
+    location is not known."""
+    if not text.folder or place(text.folder, home=places.home, project=places.project).scope in (
+        "project",
+        "home",
+        "unknown",
+    ):
+        return text.text
+    return f"cd {quoted(text.folder)}\n{text.text}"
+
+
+def _shell(
+    text: str,
+    argument: str,
+    of_file: StoredTexts | None,
+    places: Places,
+    acts: dict[LocatedEffect, None],
+    unsure: dict[str, None],
+    commands: "list[Command]",
+) -> int:
+    """Add what one text does; return what reading it took."""
+    from policy.effects.shell.reading import read
+
+    work = 0
+
+    forms = [text] if is_plain(text) else [*dict.fromkeys((text, *without_unseen(text)))]
+    for number, form in enumerate(forms):
+        reading = read(
+            form, home=places.home, project=places.project, listed=(*LISTED, *places.hosts)
+        )
+        work += reading.work
+        for effect in reading.effects:
+            if of_file is None or of_file.keeps(effect):
+                acts[LocatedEffect("shell" if of_file is None else "stored", argument, effect)] = (
+                    None
+                )
+        if number == 0:
+            # what a lenient reader takes for it adds effects; that it reads badly says nothing
+            # about the text that is there
+            commands += reading.commands
+            unsure |= dict.fromkeys(reading.unsure)
+    return work
+
+
+def _of_address(url: UrlUse, by: str, places: Places) -> list[Effect]:
+    if (path := local_file(url.url)) is not None:
+        where = place(path, home=places.home, project=places.project)
+        return [Effect.of("read", where.scope, where.path, wide=where.wide, by=by)]
+    inner = unwrapped(url.url)
+    scope = host_scope(inner, (*LISTED, *places.hosts))
+    effects = [Effect.of("network", scope, url.url, wide=url.sends, by=by)]
+    if is_smuggling(inner):
+        # what stands in it are commands for whatever listens there
+        effects.append(
+            Effect.of("execute", "metadata" if scope == "metadata" else "other", url.url, by=by)
+        )
+    if reaches_metadata(inner):
+        effects.append(Effect.of("network", "metadata", url.url, by=by))
+    if gives_keys(inner, scope):
+        effects.append(Effect.of("read", "credentials", url.url, by=by))
+    is_own = scope == "loopback" or (
+        scope == "listed" and host_scope(inner, places.hosts) == "listed"
+    )
+    if not is_own and (
+        carries_secret(url.body)
+        or carries_secret(url.url)
+        or carries_secret(in_name(host_of(inner)))
+        or sends_key_astray(url.headers, inner)
+    ):
+        effects.append(Effect.of("secret", scope, url.url, by=by))
+    return effects

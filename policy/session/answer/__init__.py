@@ -1,0 +1,1 @@
+"""The content blocks of one answer on their way through the policies."""

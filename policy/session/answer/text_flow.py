@@ -1,0 +1,436 @@
+"""Text on its way through the policies, and what upstream adds to it.
+
+Theory. Pieces go through the text policies as they come; what those release is searched for calls
+that a client may read out of text. Such a call becomes a block of its own between the text before
+and the text behind it. What vouches for text or copies it (signatures, citations, log
+probabilities) goes only where the text goes unchanged.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from policy.base import Block, OtherBlock
+from policy.judging.answer import MOST_HEARD, AnswerHistory
+from policy.schemas.schemas import AnswerCheck
+from policy.session.answer import metadata
+from policy.session.answer.echo import joined
+from policy.session.answer.outbox import Outbox
+from policy.session.answer.searching import Search, raw_of
+from policy.session.answer.slots import RANKED, CallSlot, Mark, Slot, Slots, TextRun, TextSlot
+from policy.session.chain import Chain, Decided
+from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
+from protocol.errors import RemoteProtocolError
+from protocol.events import (
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    BlockStop,
+    RawDelta,
+    SignatureDelta,
+    TextDelta,
+)
+from protocol.records import VerdictName
+from protocol.request import ChatRequest
+from protocol.text_calls.scanner import Piece, TextCall
+
+_COPIES = frozenset(("reasoning_details", "thinking_blocks"))
+"""What is attached to text and says what the text says, which its decoder made sure of: nothing
+else passes without `on_other`."""
+
+
+class Crossing(NamedTuple):
+    """What becomes of an answer between the upstream's dialect and the client's."""
+
+    is_foreign: bool = False
+    """They are not the same: the client has no place for what only the provider can read."""
+    hides_foreign: bool = False
+    """Nor for blocks carried whole."""
+    passes_sealed: bool = True
+    """Signatures and encrypted reasoning may go to the client."""
+    counts_sealed: bool = False
+    """It is noted how many signatures went."""
+
+
+class TextFlow:
+    """The text of one call. `on_call` takes each call that was found in it, as a block that holds
+    its text; `behind` takes the slot before such a call, and returns the one that the call is to
+    stand behind."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        chain: Chain,
+        slots: Slots,
+        request: ChatRequest,
+        heard: AnswerHistory | None,
+        on_call: Callable[[CallSlot], None],
+        behind: Callable[[Slot], Slot],
+    ) -> None:
+        self._outbox, self._chain, self._slots, self._request = outbox, chain, slots, request
+        self._on_call, self._behind = on_call, behind
+        self._reads_text = chain.reads_text
+        self._reads_only_text = chain.reads_text and not chain.reads_other
+        """Nobody reads the log probabilities of text that the model did not choose."""
+        self.has_changed = False
+        """Is any text of the answer not as it came?"""
+        self._open: set[str] = set()
+        """Fields of which a block is open."""
+        self._search = Search(outbox.call.dialect, is_on=chain.searches)
+        self._heard = heard
+        self.crossing = Crossing()
+        self._sealed: list[int] = []
+        """The lengths of the signatures that went, in characters."""
+        self._carried: list[int] = []
+        """Likewise of the other fields that only the provider can read."""
+        self._answer: AnswerCheck | None = None
+        """Checks the answer's text against the schema that the client asked for."""
+
+    def cross(self, crossing: Crossing, schema: dict[str, Any] | None) -> None:
+        """Take where the answer comes from, and the schema that its text is to fit."""
+        self.crossing = crossing
+        if schema and crossing.is_foreign and self._answer is None:
+            self._answer = AnswerCheck(schema)
+
+    def run(self, event: BlockStart) -> TextRun:
+        """Begin to search a block. Raises RemoteProtocolError."""
+        run = self._search.begin(event)
+        run.heard = None if self._heard is None else self._heard.pieces(event.kind)
+        return run
+
+    def start(self, slot: TextSlot) -> None:
+        """Take the beginning of a block. Raises RemoteProtocolError."""
+        run = slot.run
+        if self._reads_text:
+            if run.about.field in self._open:
+                # policies would read the two as they come, clients read them one after the other
+                raise RemoteProtocolError("upstream began a block of text inside another")
+            self._open.add(run.about.field)
+        elif not (self.crossing.is_foreign and slot.kind is BlockKind.THINKING):
+            # else the block begins with the first text that policies release, or that a client of
+            # another dialect can be shown
+            self._begin(slot, run)
+
+    def feed(self, event: TextDelta) -> Mark:
+        """Take some text. Raises RemoteProtocolError."""
+        index, text = event.index, event.text
+        slot = self._slots.by_index.get(index)
+        if type(slot) is not TextSlot or slot.done:
+            raise RemoteProtocolError(
+                f"upstream sent text for block {index}, which is not open for it"
+            )
+        run = slot.run
+        if len(text) > TEXT_STEP_CHARS:
+            return self._feed_in_steps(event)
+        if (heard := run.heard) is not None:
+            heard.append(text)
+            if len(heard) > MOST_HEARD and self._heard is not None:
+                self._heard.join()
+        if run.blocked:
+            return "block", index
+        if not self._reads_text:
+            return ("allow" if self._say(slot, run, text) else "hold"), index
+        if run.half or (not text.isascii() and "\ud800" <= text[-1:] <= "\udbff"):
+            text = self._whole(run, text)
+        outcome, who = self._chain.on_text(text, run.about)
+        if isinstance(outcome, Block):
+            self._block_text(slot, run, outcome, who)
+            return "block", index
+        if outcome == text and not run.echo.held and not run.waiting:
+            # nearly every piece, and as most prose without a character at which a call may begin
+            if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
+                if text is event.text and text and run.started and self._answer is None:
+                    # as it came: what `_release_text` would make of it
+                    self._slots.put(slot, event)
+                else:
+                    self._release_text(slot, run, text)
+            else:
+                self._say(slot, run, text)
+            return ("hold" if run.half else "allow"), index
+        return self._compare(slot, run, text, outcome), index
+
+    def _compare(self, slot: Slot, run: TextRun, text: str, approved: str) -> VerdictName:
+        """Release what the policies made of text, of which they may hold some."""
+        run.echo.feed(text, approved)
+        self._say(slot, run, approved)
+        if run.echo.has_changed:
+            self._drop_waiting(run)
+            return "replace"
+        if run.echo.is_behind or run.half:
+            return "hold"
+        self._say_waiting(run, slot.index)
+        return "allow"
+
+    def _whole(self, run: TextRun, text: str) -> str:
+        """Keep half a character at the end until the other half comes: clients join the two, so
+        policies must see them joined."""
+        text = joined(run.half + text)
+        run.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return text[:-1] if run.half else text
+
+    def _feed_in_steps(self, event: TextDelta) -> Mark:
+        """Take long text so that no hook and no search sees all of it at once; once the block is
+        denied, it is only heard."""
+        text, marks = event.text, set[VerdictName]()
+        for at in range(0, len(text), TEXT_STEP_CHARS):
+            marks.add(self.feed(TextDelta(event.index, text[at : at + TEXT_STEP_CHARS]))[0])
+        return next(verdict for verdict in RANKED if verdict in marks), event.index
+
+    def _say(self, slot: Slot, run: TextRun, text: str) -> bool:
+        """Release text, but for what may be a call in it; False where some of it is held."""
+        if run.scanner is None:
+            self._release_text(slot, run, text)
+            return True
+        if len(text) > TEXT_STEP_CHARS:
+            # what a policy held back and now gives at once
+            for at in range(0, len(text), TEXT_STEP_CHARS):
+                if not run.blocked:
+                    self._say(
+                        self._slots.by_index[slot.index], run, text[at : at + TEXT_STEP_CHARS]
+                    )
+            return not run.held
+        pieces = run.scanner.feed(text)
+        if (
+            not run.held
+            and not run.known
+            and not run.waiting
+            and len(pieces) == 1
+            and pieces[0] is text
+        ):
+            # no character at which a call may begin, as in most prose
+            self._release_text(slot, run, text)
+            return True
+        run.held += len(text)
+        for piece in pieces:
+            self._piece(run, slot.index, piece)
+            if run.blocked:
+                return False
+        self._say_waiting(run, slot.index)
+        return not run.held
+
+    def _piece(self, run: TextRun, index: int, piece: Piece) -> None:
+        raw = raw_of(piece)
+        new = raw[run.known :]
+        run.known -= len(raw) - len(new)
+        run.held -= len(new)
+        if not new:
+            return
+        if isinstance(piece, TextCall):
+            self._suspect(run, index, piece, new)
+        else:
+            self._release_text(self._slots.by_index[index], run, new)
+
+    def _say_waiting(self, run: TextRun, index: int) -> None:
+        if not run.waiting or run.held or run.echo.is_behind:
+            return
+        waiting, run.waiting = run.waiting, []
+        for event in waiting:
+            self._slots.put(self._slots.by_index[index], event)
+
+    def _drop_waiting(self, run: TextRun) -> None:
+        if run.waiting:
+            run.waiting = []
+            self._outbox.note("withheld", -1, "logprobs")
+
+    def _begin(self, slot: Slot, run: TextRun) -> None:
+        """Release the beginning of a block, unless it is out."""
+        if not run.started:
+            run.started = True
+            self._slots.put(slot, run.start)
+
+    def _release_text(self, slot: Slot, run: TextRun, text: str) -> None:
+        if text:
+            if self._answer is not None and slot.kind is BlockKind.TEXT:
+                self._answer.add(text)
+            if not run.started:
+                self._begin(slot, run)
+            self._slots.put(slot, TextDelta(slot.index, text))
+
+    def _suspect(self, run: TextRun, index: int, call: TextCall, raw: str) -> None:
+        """A call written as text, which a client may run: the text before goes on, this waits for
+        its verdict, the rest behind it.
+
+        `raw` is what of it is not yet out.
+        """
+        run.is_suspect = True
+        self._drop_waiting(run)
+        before = self._slots.by_index[index]
+        self._begin(before, run)
+        start = BlockStart(index, BlockKind.TOOL_USE, name=call.name, form="prompt")
+        suspect = CallSlot(self._slots.new_key(), start, result=[TextDelta(index, raw)])
+        suspect.feed(call.arguments, len(call.arguments))
+        run.calls += 1
+        if run.calls > MAX_TEXT_CALLS:
+            message = (
+                f"a text may have {MAX_TEXT_CALLS} tool calls, and the rest of it was left out"
+            )
+            suspect.decide(Decided.deny("too_many", message=message))
+            run.blocked = True
+            self._outbox.lose()
+            self._outbox.block_record(before, "block", "too_many", "")
+        elif call.is_cut:
+            suspect.decide(Decided.deny("too_large"))
+        elif not (call.strict or call.repaired) and self._request.tool(call.name) is not None:
+            # as of a call that is none of text: rules about its arguments could not find them
+            suspect.decide(Decided.deny("ambiguous_json"))
+        after = TextSlot(self._slots.new_key(), run)
+        self._slots.insert_after(self._behind(before), suspect)
+        self._slots.insert_after(suspect, after)
+        self._slots.by_index[index] = after
+        before.close()
+        self._on_call(suspect)
+
+    def _block_text(self, slot: TextSlot, run: TextRun, block: Block, who: str) -> None:
+        run.blocked = self.has_changed = True
+        self._outbox.lose()
+        self._outbox.block_record(slot, "block", block.reason, who, block.rule)
+        notices = self._outbox.notices
+        if slot.kind is BlockKind.TEXT and (notice := notices.text(block, who)):
+            gap = "\n\n" if run.started or slot.follows_text else ""
+            self._release_text(
+                slot,
+                run,
+                gap + metadata.read_notice(notice, self._chain, notices.least(of_call=False)),
+            )
+
+    def stop(self, block: TextSlot) -> None:
+        """Take the end of a block."""
+        run = block.run
+        self._open.discard(run.about.field)
+        if not run.blocked and self._reads_text:
+            outcome, who = self._end_of_text(run)
+            if isinstance(outcome, Block):
+                self._block_text(block, run, outcome, who)
+            else:
+                run.echo.feed("", outcome)
+                run.echo.finish()
+                self._say(block, run, outcome)
+        pieces: list[Piece] = []
+        if not run.blocked:
+            pieces = run.scanner.finish() if run.scanner is not None else []
+            for piece in pieces:
+                if not run.blocked:
+                    self._piece(run, block.index, piece)
+        # calls that were found at the end have put others behind it
+        slot = self._slots.by_index[block.index]
+        if not run.blocked:
+            if run.echo.has_changed:
+                self.has_changed = True
+                self._drop_waiting(run)
+            self._say_waiting(run, slot.index)
+            self._outbox.block_record(slot, "replace" if run.echo.has_changed else "allow", "", "")
+            if not run.echo.has_changed:
+                for event in run.attachments:
+                    self._begin(slot, run)
+                    self._slots.put(slot, event)
+        if run.started:
+            self._slots.put(slot, BlockStop(slot.index))
+        slot.close()
+        self._search.end(run, pieces)
+
+    def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
+        """The text that policies held back, and their output for a lone half of a character: it is
+        never released as a half."""
+        if not run.half:
+            return self._chain.on_text_end(run.about)
+        run.echo.feed(run.half, "")
+        run.half = ""
+        outcome, who = self._chain.on_text("\ufffd", run.about)
+        if isinstance(outcome, Block):
+            return outcome, who
+        tail, who = self._chain.on_text_end(run.about)
+        return (tail if isinstance(tail, Block) else outcome + tail), who
+
+    def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
+        """Take what upstream adds to text: signatures, citations, log probabilities. Raises
+        RemoteProtocolError."""
+        slot, is_seal = self._slots.by_index.get(event.index), isinstance(event, SignatureDelta)
+        if slot is None or slot.done or (type(slot) is not TextSlot and not is_seal):
+            raise RemoteProtocolError(
+                f"upstream added to block {event.index}, which is not open for it"
+            )
+        if type(slot) is not TextSlot:
+            # what seals a call is for the record: no client has a place for it
+            return "allow", event.index
+        run, what = slot.run, metadata.name_of(event)
+        if self.crossing.is_foreign and what not in ("citation", "logprobs"):
+            # what seals it is for the record, likewise
+            return "allow", event.index
+        if isinstance(event, SignatureDelta):
+            if not (self.crossing.passes_sealed and metadata.is_sealed(event.signature)):
+                self._outbox.note("withheld", seq, what)
+                return "withheld", event.index
+            self._sealed.append(len(event.signature))
+        # they vouch for text that the client did not get, or copy it
+        if (
+            run.echo.has_changed
+            or run.blocked
+            or (what == "logprobs" and (run.is_suspect or self._reads_only_text))
+        ):
+            self._outbox.note("withheld", seq, what)
+            return "withheld", event.index
+        if isinstance(event, AttachmentDelta) and what != "logprobs":
+            event = self._unsealed(event, seq)
+        if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
+            verdict, who = self._chain.on_other(
+                OtherBlock(
+                    event.index,
+                    what,
+                    {what: event.value.source_object if what == "citation" else event.value},
+                )
+            )
+            if isinstance(verdict, Block):
+                self._outbox.note("withheld", seq, f"{what}: {verdict.reason} ({who})")
+                return "block", event.index
+        if what == "logprobs":
+            if run.held or run.echo.is_behind or run.half:
+                run.waiting.append(event)
+                return "hold", event.index
+        elif self._reads_text:
+            run.attachments.append(event)
+            return "hold", event.index
+        self._slots.put(slot, event)
+        return "allow", event.index
+
+    def unsealed(self, what: str, value: Any, seq: int) -> Any:
+        """What is carried whole as its client may have it: the fields that only the provider can
+        read are counted, or empty."""
+        emptied, lengths = metadata.without_sealed(what, value)
+        if lengths and not self.crossing.passes_sealed:
+            self._outbox.withhold(f"sealed fields of {what}", seq)
+            return emptied
+        self._carried += lengths
+        return value
+
+    def _unsealed(self, event: AttachmentDelta, seq: int) -> AttachmentDelta:
+        if event.field != "citation":
+            return msgspec.structs.replace(
+                event, value=self.unsealed(event.field, event.value, seq)
+            )
+        raw = self.unsealed(event.field, event.value.raw, seq)
+        return msgspec.structs.replace(event, value=msgspec.structs.replace(event.value, raw=raw))
+
+    def count_sealed(self, length: int) -> None:
+        """Take that a field of this length goes out that only the provider can read."""
+        self._sealed.append(length)
+
+    def finish(self, *, is_over: bool) -> None:
+        """Note at the end of an answer what of its text is for the record; `is_over`: the turn has
+        ended by itself."""
+        if self._answer is not None and is_over:
+            self._outbox.note("answer", -1, self._answer.problem() or "it fits its schema")
+        crossing = self.crossing
+        sealed = [
+            *(() if crossing.is_foreign else self._carried),
+            *(self._sealed if crossing.counts_sealed else ()),
+        ]
+        if sealed:
+            self._outbox.note(
+                "sealed",
+                -1,
+                f"{len(sealed):,} fields of {sum(sealed):,} characters that only the provider can"
+                " read",
+            )
+            self._sealed.clear()
+            self._carried.clear()

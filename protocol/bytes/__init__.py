@@ -1,0 +1,1 @@
+"""Formats by bytes: server-sent events, strict JSON, JSON Schemas, text."""

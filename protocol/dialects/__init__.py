@@ -1,0 +1,1 @@
+"""Dialects: what one is, the table of all, what their writers share, and a folder for each."""

@@ -1,0 +1,1 @@
+"""Writes the parts of chat/completions requests."""

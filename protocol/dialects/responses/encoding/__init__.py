@@ -1,0 +1,1 @@
+"""Writes answers of the Responses dialect."""

@@ -1,0 +1,1 @@
+"""Writes the parts of requests of the Responses dialect."""

@@ -1,0 +1,1 @@
+"""Settings: the configuration file and what a process is started with, as values. Pure."""

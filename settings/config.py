@@ -1,0 +1,532 @@
+"""The configuration file as values (docs/run/configuration.md): what `sluice.settings` reads and
+passes down.
+
+Pure: reading files and the environment is `sluice.settings`' work. Secrets are named by environment
+variable here, never held.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from protocol.bounds import (
+    MAX_ACCEPTED_SETS,
+    MAX_BODY_BYTES,
+    MAX_EVENT_BYTES,
+    MAX_KEY_CALLS,
+    MAX_MODEL_CHARS,
+    MAX_OUTPUT_BYTES,
+    MAX_SEGMENTS,
+    MAX_SERIES,
+)
+from protocol.debug import Debug
+from protocol.dialects.table import CLIENTS
+from protocol.request import DialectName
+from protocol.server_tools.added import check_servers, check_tools
+from settings import shipped
+from settings.config_faults import Faults, Place, faults_between
+from settings.pages import Pages
+from settings.retention import Retention
+from settings.upstreams import Upstream as Upstream
+
+Role = Literal["client", "auditor", "admin", "monitor"]
+"""client: makes calls. auditor: reads the record. admin: reads its pages too, switches debug logs
+and sees who read what. monitor: reads figures (/metrics) and no content of calls; auditors may
+too."""
+Durability = Literal["default", "relaxed", "strict"]
+NoticeForm = Literal["full", "plain", "silent"]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+PolicySet = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
+Beta = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+
+
+def _check_unknown(what: str) -> str:
+    if what != what.strip() or not what or len(what) > 160 or not what.isprintable():
+        raise ValueError("name what was withheld as the record does, for example `block foo`")
+    return what
+
+
+def _check_model_name(name: str) -> str:
+    if not 0 < len(name) <= MAX_MODEL_CHARS or not name.isprintable() or name != name.strip():
+        raise ValueError(f"a model's name has 1 to {MAX_MODEL_CHARS} visible characters")
+    if set(name) & {"*", "?"}:
+        raise ValueError(f"{name!r} is a pattern, not a name: write it under `match`")
+    return name
+
+
+Unmodelled = Annotated[str, AfterValidator(_check_unknown)]
+ModelName = Annotated[str, AfterValidator(_check_model_name)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Price(_Strict):
+    """A provider's price for a million tokens, in any currency. Only measurements read it
+    (docs/run/eval.md)."""
+
+    input: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """For a million input tokens."""
+    output: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """For a million output tokens."""
+
+
+class ModelRoute(_Strict):
+    """Models whose name matches `match` or is among `names` go to `upstream`; the first route that
+    takes a model wins."""
+
+    match: str = ""
+    """Shell pattern (`*`, `?`, `[...]`) that the whole name must match. GET /v1/models lists no
+    patterns."""
+    upstream: Name
+    """The key of the upstream under `upstreams`; or `script`, which plays files
+    (docs/use/scripts.md), in the client's dialect; `script-openai` and `script-anthropic` always in
+    theirs."""
+    names: tuple[ModelName, ...] = ()
+    """Whole names, which GET /v1/models lists. A route needs `match`, `names` or both."""
+    server_tools: tuple[dict[str, Any], ...] = ()
+    """Server tools to add to each request of keys that may use their family, as the provider's own
+    objects. Only for upstreams of the dialect `anthropic` (docs/use/tools.md)."""
+    mcp_servers: tuple[dict[str, Any], ...] = ()
+    """MCP servers to add likewise, for keys with the family `mcp`."""
+    price: Price | None = None
+    """What its models cost. `sluice eval` uses it to report the cost of judges."""
+
+    @model_validator(mode="after")
+    def _adds_what_is_known(self) -> "ModelRoute":
+        check_servers(self.mcp_servers)
+        check_tools(self.server_tools, self.mcp_servers)
+        if not self.match and not self.names:
+            raise ValueError(
+                "a route needs `match` (a pattern), `names` (a list of model names), or both"
+            )
+        return self
+
+    def takes(self, model: str) -> bool:
+        """Does a request for `model` go to this route, if to no earlier one?"""
+        return fnmatchcase(model, self.match) or model in self.names
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The models that it names: `names`, and a `match` without a wildcard."""
+        return (
+            *(() if not self.match or set(self.match) & set("*?[") else (self.match,)),
+            *self.names,
+        )
+
+
+class PolicyStep(BaseModel):
+    """One policy of a series: `use` is a built-in's name or a dotted path `module:Class`; the other
+    keys are its options."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    use: str
+    """A built-in's name, or `module:Class` of your own (docs/run/policies.md)."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments for the policy class."""
+        return dict(self.model_extra or {})
+
+
+_SHIPPED = {
+    name: tuple(map(PolicyStep.model_validate, steps)) for name, steps in shipped.POLICIES.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a key, as `Annotated` says it: its option of `sluice keys create`, the help of
+    that, and what is right of its values. A number that workers read goes to them with each call
+    (`Key.for_workers`)."""
+
+    option: str
+    help: str
+    right: str
+    is_for_workers: bool = False
+
+    @property
+    def param(self) -> str:
+        """What an error calls it."""
+        return self.option.replace("-", "_")
+
+
+NEAR_END_DAYS = 7
+"""How long before a key expires `sluice doctor` warns of it."""
+RIGHT_NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"
+
+
+class Key(_Strict):
+    """An API key. `sluice keys create` makes keys in the database instead."""
+
+    name: Name
+    """Its name in the record. It takes precedence over a key of that name in the database."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the key, in hexadecimal. The key itself is never in the file."""
+    roles: Annotated[
+        tuple[Role, ...],
+        Setting(
+            "role",
+            "client, auditor, admin or monitor; may be repeated.",
+            f"a role is one of {', '.join(get_args(Role))}",
+        ),
+    ] = ("client",)
+    """`client` makes calls. `auditor` reads the record and `/metrics`. `admin` logs in to the pages
+    like an auditor, switches debug logs, and sees who read what (docs/run/pages.md). `monitor`
+    reads `/metrics`."""
+    policies: Annotated[
+        tuple[Name, ...],
+        Setting("policy", "Policy it may use; first is default.", f"a policy's name {RIGHT_NAME}"),
+    ] = ("default",)
+    """Policies that it may use. The first is its default."""
+    server_tools: Annotated[
+        tuple[Name, ...],
+        Setting(
+            "server-tool",
+            "Family of tools run by the provider that it may use.",
+            f"the name of a family of tools {RIGHT_NAME}",
+        ),
+    ] = ()
+    """Families of provider-run tools that its requests may use: `web_search`, `code_execution`,
+    `mcp` and others (docs/use/tools.md)."""
+    calls: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_KEY_CALLS)] | None,
+        Setting(
+            "calls",
+            "Open calls on one gateway, instead of limits.key_calls.",
+            f"a number of open calls is 1 to {MAX_KEY_CALLS}",
+        ),
+    ] = None
+    """The most open calls it may have on one gateway, instead of `limits.key_calls`."""
+    keepalive_s: Annotated[
+        Annotated[int, Field(ge=1, le=60)] | None,
+        Setting(
+            "keepalive-s",
+            "Seconds between keepalives, where fewer than limits.keepalive_s.",
+            "keepalive_s is 1 to 60 whole seconds",
+            is_for_workers=True,
+        ),
+    ] = None
+    """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a
+    client sees the first after 8 to 10 s."""
+    expires_at: AwareDatetime | None = None
+    """From when on it is refused, by the clock of the gateway: a time with its zone, as in
+    2027-01-31T00:00:00Z."""
+
+    def has_expired(self, now_s: float) -> bool:
+        """Is it refused at this time, in seconds since 1970?"""
+        return self.expires_at is not None and self.expires_at.timestamp() <= now_s
+
+    @cached_property
+    def for_workers(self) -> dict[str, int]:
+        """Those of its numbers that workers read, where it has them (`Start.numbers`)."""
+        numbers = {
+            name: getattr(self, name)
+            for name, setting in SETTINGS.items()
+            if setting.is_for_workers
+        }
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    @cached_property
+    def id(self) -> str:
+        """The key's id in the audit log, 16 hex digits: a name may get another holder. It is a
+        digest of the digest, so a reader of the audit log does not hold the value that gateways
+        compare. It shows only whether two keys are the same.
+        """
+        return hashlib.sha256(bytes.fromhex(self.sha256)).hexdigest()[:16]
+
+
+SETTINGS = {
+    name: setting
+    for name, field in Key.model_fields.items()
+    for setting in field.metadata
+    if isinstance(setting, Setting)
+}
+"""What a key has beside its name and its digest: the table of keys, the command line and who
+watches the table read the same."""
+LISTS = [name for name in SETTINGS if get_origin(Key.model_fields[name].annotation) is tuple]
+"""Lists of names, each with a column in the table of keys. The others are a number or None, and lie
+in its column `settings`."""
+
+
+class Limits(_Strict):
+    """Every bound and timer. Names in `_s` are seconds, in `_bytes` bytes."""
+
+    body_bytes: int = MAX_BODY_BYTES
+    """The largest request body. A larger one gets 413."""
+    output_bytes: int = MAX_OUTPUT_BYTES
+    """The most that an upstream may send in one call. Past it the call ends."""
+    event_bytes: int = MAX_EVENT_BYTES
+    """The largest arguments of one tool call. Larger ones are blocked. One SSE event of more than
+    six times this ends the call (a JSON escape can take six bytes for one)."""
+    upload_bytes: int = 256 * 2**20
+    """All request bodies that one gateway is receiving or has not yet sent upstream. Past it 503. A
+    key may use as much as is still free; past that 429. At least twice `body_bytes`."""
+    body_s: float = 120.0
+    """How long a request body may take to arrive. Past it 408."""
+    open_calls: int = 5_000
+    """Open calls of one gateway. Past it 503. A key may have as many as are still free; past that
+    429."""
+    key_calls: int = 100
+    """Open calls of one key on a gateway that other keys used in the last minute. Past it 429. A
+    key that is alone may have half of `open_calls`. A key's own `calls` takes precedence."""
+    queue: int = 2_000
+    """Calls on the dispatch stream (open and waiting) per shard. Past it 503."""
+    backlog: int = 1_000_000
+    """Audit entries not yet in Postgres. Past it new calls get 503."""
+    memory_share: float = 0.7
+    """Share of Redis' `maxmemory` in use. Past it new calls get 503."""
+    claim_s: float = 5.0
+    """How long a call waits for a worker to claim it. Past it 503, before anything is paid for."""
+    lease_s: float = 5.0
+    """How long a worker may be silent before another takes its calls over."""
+    activity_s: float = 30.0
+    """How long a worker may send nothing for a call, no output and no keepalive, before the gateway
+    ends it."""
+    keepalive_s: float = 10.0
+    """How often a worker sends a keepalive while the client gets nothing else. The client sees the
+    first after 8 to 10 s (until then headers wait for the real status), then one every 10 to 11
+    s."""
+    first_byte_s: float = 600.0
+    """How long an upstream may take to send the first byte."""
+    dispatches: Annotated[int, Field(ge=1, le=MAX_SEGMENTS)] = MAX_SEGMENTS
+    """Requests that one call may send upstream, for a turn that pauses or is deferred. Past it the
+    turn ends, and a call that would be deferred is blocked."""
+    idle_s: float = 600.0
+    """How long an upstream may be silent between bytes."""
+    connect_s: float = 10.0
+    """How long connecting to an upstream may take."""
+    call_s: float = 1800.0
+    """How long a whole call may take."""
+    client_stall_s: float = 60.0
+    """How long a client may read nothing, or send nothing of its request body, before its
+    connection is closed; in the second case with 408."""
+    client_idle_s: Annotated[float, Field(gt=0)] = 75.0
+    """How long a client's connection stays open after its last answer. A proxy in front should keep
+    its own for less, or a request may arrive as it closes."""
+    unsent_bytes: Annotated[int, Field(ge=256 * 1024)] = 1 * 2**20
+    """Bytes not yet sent to a client, or not yet processed by a worker. Past it the upstream is not
+    read. Workers report every 128 KiB."""
+    judge_s: float = 30.0
+    """How long a judgement may take if the policy sets no deadline."""
+    commit_s: float = 30.0
+    """How long a tool call waits for its commit before it is blocked with `audit_unavailable`."""
+    max_calls: int = 500
+    """Calls that one policy worker holds. One API key may have four fifths of them, so that there
+    is room for others."""
+    reply_entries: int = 50_000
+    """Unread entries on a gateway's reply stream. Past it releases wait."""
+    audit_read_s: float = 10.0
+    """How long Postgres may take for one query of the audit API. Past it 503, and if Postgres is
+    silent the connection is closed."""
+    redis_silent_s: float = 5.0
+    """How long Redis may take to answer before the connection is closed and opened again."""
+    ended_ttl_s: float = 60.0
+    """How long Redis keeps the keys that mark a call as ended. Its stream, judgements and lookups
+    stay 5 s at most."""
+    call_ttl_s: float = 7200.0
+    """How long after their last use the keys of open calls expire, if nothing else deletes them."""
+    body_ttl_s: float = 86400.0
+    """How long a request body stays in Redis if the audit writer does not delete it after its
+    commit."""
+    drain_s: float = 25.0
+    """How long a stopping process may take to finish."""
+    seal_s: float = 2.0
+    """How often audit writers seal calls that have ended, once all their records are in Postgres.
+    Seals wait up to 30 s while records arrive faster than they are written."""
+    checkpoint_s: float = 60.0
+    """How often an audit writer writes a checkpoint over all seals, if there are new ones."""
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> "Limits":
+        # with a bound of 0 nothing works, and what computes with an endless one raises in every
+        # call
+        wrong = [name for name, value in self if not (value > 0 and math.isfinite(value))]
+        faults: list[tuple[Place, str]] = [
+            (("limits", name), "must be more than 0 and finite") for name in wrong
+        ]
+        if self.memory_share > 1:
+            faults.append((("limits", "memory_share"), "must be at most 1"))
+        if faults:
+            raise Faults(faults)
+        return self
+
+    @model_validator(mode="after")
+    def _takes_a_body(self) -> "Limits":
+        # a key may have half of what bodies may have
+        if self.upload_bytes < 2 * self.body_bytes:
+            raise ValueError("upload_bytes must be at least twice body_bytes")
+        return self
+
+
+class Config(_Strict):
+    """The whole file. Unknown keys are refused with their place."""
+
+    upstreams: dict[Name, Upstream] = {}
+    """Providers, by names that you choose. `demo` and `script` are built in."""
+    models: tuple[ModelRoute, ...] = ()
+    """Which model goes to which upstream. The first route that matches wins."""
+    policies: Annotated[
+        dict[Name, Annotated[tuple[PolicyStep, ...], Field(max_length=MAX_SERIES)]],
+        Field(min_length=1),
+    ] = Field(default_factory=lambda: dict(_SHIPPED))
+    """Policies by name, each a series. Requests and keys that name none use `default`. A file
+    without `policies` gets the ones that ship with Sluice, so that a gateway always controls
+    something."""
+    limits: Limits = Limits()
+    """Bounds and timers."""
+    durability: Durability = "default"
+    """What must be stored before the client gets it (docs/run/operations.md#durability). All
+    processes must have the same value."""
+    keys: tuple[Key, ...] = ()
+    """API keys, besides those in the database."""
+    debug: Debug = Debug()
+    """Which calls have debug logs (docs/run/debug-logs.md)."""
+    unknown: tuple[Unmodelled, ...] = ()
+    """Content that Sluice does not know and that may pass all the same, by the name under which the
+    record lists it as withheld: `block foo`, `event bar`
+    (docs/use/tools.md#what-is-not-modelled)."""
+    betas: tuple[Beta, ...] = ()
+    """Names that clients may send in `anthropic-beta`, besides those that Sluice knows
+    (docs/use/tools.md#beta-headers)."""
+    text_calls: Literal["decide", "pass"] = "decide"
+    """What to do with text that a client may read as a tool call, if a policy decides about calls.
+    `decide`: decide it like a call; `pass`: let it pass
+    (docs/use/tools.md#calls-written-as-text)."""
+    notices: NoticeForm = "full"
+    """What a client reads in place of blocked content. `full`: the rule, the policy and the judge's
+    figures; `plain`: none of these; `silent`: `[not executed]` or `[withheld]`
+    (docs/run/policies.md#notices)."""
+    private_urls: Literal["refuse", "pass"] = "refuse"
+    """What to do with requests that hold the URL of an image or file in the operator's own network,
+    which a server might fetch."""
+    demo: bool | None = None
+    """Whether the built-in models `demo`, `demo-openai` and `demo-anthropic` answer
+    (docs/use/demo.md). Unset: only if `models` names no others."""
+    exact_keys: tuple[str, ...] = ()
+    """Tools that distinguish keys that differ only in case or Unicode form, as a free map of
+    environment variables does. For other tools such arguments are blocked
+    (docs/run/policies.md#blocks-and-tool-calls)."""
+    exact_integers: tuple[str, ...] = ()
+    """Tools that read integers beyond 2^53 - 1 exactly. For other tools such arguments are
+    blocked."""
+    shards: Annotated[int, Field(ge=1, le=64)] = 1
+    """Into how many parts the streams in Redis are split. All processes must read the same."""
+    pages: Pages = Pages()
+    """The pages under `/debug`."""
+    retention: Retention = Retention()
+    """How long rows of the record are kept."""
+    accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
+    """Policy sets under which calls of this gateway may begin besides its own: for the time of a
+    rolling change (docs/run/operations.md#policy-sets)."""
+
+    @model_validator(mode="after")
+    def _names_exist(self) -> "Config":
+        parts = self.model_fields_set & {"upstreams", "models", "policies", "keys"}
+        faults = (
+            list(faults_between(self.model_dump(mode="json", include=parts, exclude_unset=True)))
+            if parts
+            else []
+        )
+        if faults := [*faults, *self._misled()]:
+            raise Faults(faults)
+        return self
+
+    def _misled(self) -> Iterator[tuple[Place, str]]:
+        """Yield the names of routes for which a request would go elsewhere."""
+        for number, route in enumerate(self.models):
+            for position, name in enumerate(route.names):
+                place, taken = ("models", number, "names", position), self.route_of(name)
+                if taken is None:
+                    yield (
+                        place,
+                        (
+                            f"{name!r} is a built-in model here: give yours another name, or set"
+                            " `demo: false`"
+                        ),
+                    )
+                elif taken is not route:
+                    first = taken.match or taken.names[0]
+                    yield (
+                        place,
+                        (
+                            f"{name!r} would go to {taken.upstream!r}, as the route {first!r}"
+                            " stands first: move it below"
+                        ),
+                    )
+
+    @property
+    def listed_models(self) -> tuple[str, ...]:
+        """The models that can be named in a list, each once: the built-in ones, then those of the
+        routes in their order."""
+        return tuple(
+            dict.fromkeys(
+                [*self.demo_models, *(name for route in self.models for name in route.listed)]
+            )
+        )
+
+    @property
+    def demo_models(self) -> tuple[str, ...]:
+        """The names of the built-in models, none where they are switched off."""
+        is_on = not self.models if self.demo is None else self.demo
+        return tuple(DEMO_MODELS) if is_on else ()
+
+    def route_of(self, model: str) -> ModelRoute | None:
+        """Return the first route that matches `model`; the built-in models have none."""
+        return (
+            None
+            if model in self.demo_models
+            else next((r for r in self.models if r.takes(model)), None)
+        )
+
+    def unknown_model(self, model: str) -> str:
+        """Return the sentence for a client that asked for a model that is not here: what is listed,
+        and which patterns there are."""
+        patterns = list(
+            dict.fromkeys(repr(r.match) for r in self.models if r.match and r.match not in r.listed)
+        )
+        cut = [
+            f"{p[:_SAID_CHARS]}..." if len(p) > _SAID_CHARS else p
+            for p in patterns[:_SAID_PATTERNS]
+        ]
+        more = (
+            f" and {len(patterns) - _SAID_PATTERNS} more patterns"
+            if len(patterns) > _SAID_PATTERNS
+            else ""
+        )
+        also = f"; names that match {', '.join(cut)}{more} work too" if cut else ""
+        return f"there is no model {model[:100]!r} here; GET /v1/models lists them{also}"
+
+    def route(self, model: str) -> str | None:
+        """Return the name of the upstream for `model`: the first match, `demo` for the built-in
+        models, None for unknown."""
+        if model in self.demo_models:
+            return DEMO
+        route = self.route_of(model)
+        return None if route is None else route.upstream
+
+
+_SAID_PATTERNS, _SAID_CHARS = 10, 60
+"""How patterns are described in an error that a client reads."""
+DEMO = shipped.DEMO
+"""The built-in scripted upstream; it speaks the dialect of the model asked for."""
+DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {
+    f"demo-{name}": name for name in CLIENTS
+}
+"""`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be
+tried with no provider key."""
+SCRIPTS: dict[str, DialectName | None] = {shipped.SCRIPT: None} | {
+    f"{shipped.SCRIPT}-{name}": name for name in CLIENTS
+}
+"""Upstreams of the scripted model: `script` answers in the client's own dialect, the others always
+in theirs."""
+BUILT_IN = frozenset((DEMO, *SCRIPTS))
+"""Names of upstreams that no configuration may give."""
+DEMO_JUDGE = shipped.DEMO_JUDGE

@@ -1,0 +1,1 @@
+"""`sluice run` and `sluice connect`: coding agents pointed at a gateway."""

@@ -1,0 +1,1 @@
+"""`sluice audit`: the record from the command line."""

@@ -1,0 +1,81 @@
+"""`sluice audit export`: calls with everything about them, as lines of JSON."""
+
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sluice.audit.audit_options import AsJson, Chosen, with_filters
+from sluice.audit.audit_run import print_json, read_filters, run
+
+if TYPE_CHECKING:
+    from db.read.export import Progress as ExportProgress
+    from db.read.queries import AuditReader
+
+
+@with_filters("export")
+def export(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write; without it, standard output."),
+    ] = None,
+    chosen: Chosen = (),
+    as_json: AsJson = False,
+) -> None:
+    """Write calls with everything about them as lines of JSON; the last line says export_end."""
+    part = output.with_name(output.name + ".part") if output else None
+
+    async def write(reader: "AuditReader") -> "ExportProgress":
+        if part is None:
+            return await _export(reader, chosen, sys.stdout.buffer)
+        with part.open("wb") as file:
+            return await _export(reader, chosen, file)
+
+    try:
+        done = run(write, as_json)
+    except OSError as error:
+        typer.echo(f"sluice: cannot write {output}: {error.strerror}", err=True)
+        raise typer.Exit(2) from None
+    finally:
+        if part is not None and sys.exception() is not None:
+            part.unlink(missing_ok=True)
+    if output is not None and part is not None:
+        part.replace(output)
+        if as_json:
+            print_json({"path": str(output), "calls": done.calls, "lines": done.lines})
+        else:
+            typer.echo(
+                f"{done.calls:,} call{'' if done.calls == 1 else 's'} in {done.lines + 1:,} lines:"
+                f" {output}",
+                err=True,
+            )
+
+
+async def _export(reader: "AuditReader", chosen: Chosen, file: BinaryIO) -> "ExportProgress":
+    from db.read.export import Progress as ExportProgress
+    from db.read.export import export_lines
+
+    filters = await reader.named(read_filters(chosen, "export"))
+    console = Console(stderr=True)
+    total = await reader.count_calls(filters) if console.is_terminal else None
+    done = ExportProgress()
+    columns = (
+        TextColumn("exporting calls"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("export", total=total)
+        async with aclosing(export_lines(reader.engine, filters, done)) as pieces:
+            async for piece in pieces:
+                file.write(piece)
+                bar.update(task, completed=done.calls)
+    file.flush()
+    return done

@@ -1,0 +1,576 @@
+"""Checks a whole configuration before anything starts: for `sluice check`, every start and the
+doctor.
+
+Everything here works offline. `sluice.check.upstreams` checks whether upstreams can be reached.
+"""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+
+from protocol.errors import PolicyFailed, UpstreamTokenMissing
+from settings.config import DEMO_JUDGE, NEAR_END_DAYS, SCRIPTS, Config, Key, PolicyStep
+from settings.config_faults import Place
+from settings.policy_set import module_of
+from settings.upstreams import Upstream, named_variable
+from sluice.check.address_check import address_mistakes, address_warnings
+from sluice.config_file import Document
+from sluice.errors import SettingsError
+from sluice.mistakes import Finding, Mistakes, findings, locate
+
+if TYPE_CHECKING:
+    from policy.base import Policy
+
+JUDGES = (
+    "tool_judge",
+    "policy.builtin.tool_judge:ToolJudge",
+    "policy.builtin.tool_judge.ToolJudge",
+)
+PRESET = "preset"
+CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control.Control")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+def examine(
+    document: Document, search_path: Sequence[str], environment: Mapping[str, str] | None = None
+) -> list[Finding]:
+    """Return all findings on a file, in the order of its lines: what is wrong, and what will not
+    work."""
+    all_findings = [*document.mistakes, *policy_mistakes(document, search_path)]
+    if document.config is not None:
+        config = document.config
+        general = [*upstream_mistakes(config), *warnings(config, environment), *_unused(config)]
+        all_findings += [replace(finding, line=document.line(finding.place)) for finding in general]
+    return sorted(all_findings, key=lambda finding: finding.line)
+
+
+def refused(document: Document, search_path: Sequence[str]) -> NoReturn:
+    """Raise SettingsError with every mistake of a file that has some."""
+    raise Mistakes(
+        document.file,
+        [finding for finding in examine(document, search_path) if finding.level == "error"],
+    )
+
+
+def refuse(document: Document, search_path: Sequence[str]) -> None:
+    """Raise SettingsError with every mistake of a file, if it has one."""
+    if any(finding.level == "error" for finding in examine(document, search_path)):
+        refused(document, search_path)
+
+
+def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Finding]:
+    """Load each policy of a file for real, also where other parts of the file are wrong; return
+    what is wrong with them."""
+    series = document.raw.get("policies")
+    mistakes: list[Finding] = []
+    for name, steps in series.items() if isinstance(series, Mapping) else ():
+        made: dict[int, list[Policy]] = {}
+        for number, step in enumerate(steps if isinstance(steps, list) else ()):
+            if (
+                isinstance(step, Mapping)
+                and isinstance(step.get("use"), str)
+                and all(isinstance(key, str) for key in step)
+            ):
+                made[number] = []
+                mistakes += _load(
+                    document,
+                    ("policies", name, number),
+                    PolicyStep.model_validate(step),
+                    search_path,
+                    made[number],
+                )
+        if (
+            isinstance(steps, list)
+            and len(made) == len(steps)
+            and not any(mistake.place[:2] == ("policies", name) for mistake in mistakes)
+        ):
+            mistakes += _idle(document, name, made)
+    return mistakes
+
+
+def _idle(
+    document: Document, name: str, made: Mapping[int, Sequence["Policy"]]
+) -> Iterator[Finding]:
+    """Yield what of a series lets everything pass: all of it, or one of its policies beside
+    others."""
+    from policy.loading import check_series
+
+    policies = [policy for several in made.values() for policy in several]
+    place, line = locate(document.root, ("policies", name))
+    try:
+        check_series(name, policies)
+    except PolicyFailed as error:
+        yield Finding("error", place, error.message, line)
+        return
+    if all(policy.why_idle() for policy in policies):
+        if name == "default":
+            message = (
+                "EVERYTHING PASSES: no rule and no judge decides about anything that a model says"
+                " (add a preset or rules)"
+            )
+            yield Finding("warning", place, message, line)
+        return
+    if all(policy.passes_tool_calls or policy.why_idle() for policy in policies) and not any(
+        policy.is_noop for policy in policies
+    ):
+        yield Finding(
+            "warning",
+            place,
+            "every tool call passes: none of its policies decides about tool calls (add a preset or"
+            " rules)",
+            line,
+        )
+    for number, several in made.items():
+        for why in (policy.why_idle() for policy in several if not policy.is_noop):
+            if why:
+                place, line = locate(document.root, ("policies", name, number))
+                yield Finding("warning", place, f"it can block nothing: {why}", line)
+
+
+def _load(
+    document: Document,
+    place: tuple[str | int, ...],
+    step: PolicyStep,
+    search_path: Sequence[str],
+    made: "list[Policy]",
+) -> list[Finding]:
+    """Load a step and add what it stands for to `made`; return what is wrong with it."""
+    from policy.loading import make
+    from sluice.check.time_limit import within_limit
+
+    if step.use == PRESET:
+        return _load_preset(document, place, step, made)
+    try:
+        made.append(policy := within_limit(lambda: make(step, search_path=search_path)))
+        return list(_unrouted(document, place, step, policy))
+    except PolicyFailed as error:
+        cause = error.__cause__
+        if isinstance(cause, ValidationError):
+            return findings(cause, _options_of(step.use, cause.title), document.root, place)
+        message = error.message.removeprefix(f"the policy {step.use!r} cannot be loaded: ")
+        if isinstance(cause, ModuleNotFoundError) and cause.name == module_of(step.use):
+            where = " or ".join([*search_path, "the installed packages"])
+            message = f"there is no module {cause.name!r} for {step.use!r} in {where}"
+        return [Finding("error", place, " ".join(message.split()), locate(document.root, place)[1])]
+    except SystemExit:
+        # it would end this process as if all were well
+        message = "its module calls for the end of the process when it is loaded (SystemExit)"
+        return [Finding("error", place, message, locate(document.root, place)[1])]
+
+
+def _unrouted(
+    document: Document, place: tuple[str | int, ...], step: PolicyStep, policy: "Policy"
+) -> Iterator[Finding]:
+    """Yield models that a policy defers to and no route takes, at the option that names them."""
+    from policy.loading import unrouted
+
+    for model, message in (
+        unrouted(policy, document.config).items() if document.config is not None else ()
+    ):
+        at, line = locate(document.root, (*place, *(_place_of(model, step.options) or ())))
+        yield Finding("error", at, message, line)
+
+
+def _place_of(model: str, options: object) -> tuple[str | int, ...] | None:
+    """Where options name a model, None where they do not."""
+    if isinstance(options, Mapping):
+        if options.get("model") == model:
+            return ("model",)
+        items: Iterable[tuple[str | int, object]] = options.items()
+    else:
+        items = enumerate(options) if isinstance(options, list | tuple) else ()
+    return next(
+        ((key, *inner) for key, value in items if (inner := _place_of(model, value)) is not None),
+        None,
+    )
+
+
+def preset_mistakes(step: PolicyStep) -> list[Finding]:
+    """Return what is wrong with a preset and its options that stand in no file."""
+    return _load_preset(Document(""), (), step, [])
+
+
+def _load_preset(
+    document: Document, place: tuple[str | int, ...], step: PolicyStep, made: "list[Policy]"
+) -> list[Finding]:
+    """Expand a preset and load its policies; mistakes are reported on its options."""
+    from policy import preset
+    from policy.loading import make
+
+    try:
+        shipped, _ = preset.preset_of(step)
+    except PolicyFailed as error:
+        name, line = locate(document.root, (*place, "name"))
+        return [Finding("error", name, error.message, line)]
+    try:
+        series = list(preset.expanded([step]))
+    except ValidationError as error:
+        return findings(error, shipped.options_model(), document.root, place)
+    for inner in series:
+        try:
+            made.append(make(inner))
+        except PolicyFailed as error:
+            # an option of the preset is an option of one of its policies, which looks at its value
+            message = error.message.removeprefix(f"the policy {inner.use!r} cannot be loaded: ")
+            at, line = locate(document.root, (*place, message.split(".")[0].split(":")[0]))
+            return [Finding("error", at, " ".join(message.split()), line)]
+    return []
+
+
+def expanded(steps: Sequence[PolicyStep]) -> Sequence[PolicyStep]:
+    """Return a series with what presets stand for in their place; one with mistakes in its presets
+    as it is."""
+    if not any(step.use == PRESET for step in steps):
+        return steps
+    from policy.preset import expanded as in_full
+
+    try:
+        return list(in_full(steps))
+    except (PolicyFailed, ValidationError):
+        return steps
+
+
+def with_presets(config: Config) -> Config:
+    """Return a configuration that has behind each preset what it stands for: pages show rules, and
+    know no policy."""
+    policies = {
+        name: (*(step for step in steps if step.use == PRESET), *expanded(steps))
+        for name, steps in config.policies.items()
+    }
+    return config.model_copy(update={"policies": policies})
+
+
+def _options_of(use: str, title: str) -> type[BaseModel] | None:
+    """The options of a built-in policy, to name the one that was meant."""
+    from policy.loading import BUILT_IN
+
+    kind = getattr(sys.modules.get(module_of(BUILT_IN.get(use, use))), title, None)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def upstream_mistakes(config: Config) -> Iterator[Finding]:
+    """Yield what keeps requests from reaching an upstream: an address where nothing is, a header
+    that cannot be sent, a lost key."""
+    from providers.http1 import Origin
+
+    yield from address_mistakes(config)
+    for name, upstream in config.upstreams.items():
+        place = ("upstreams", name)
+        try:
+            Origin(upstream.base_url or "https://host").head("/", upstream.headers)
+        except (ValueError, UnicodeError) as error:
+            yield Finding("error", place, str(error))
+        yield from key_mistakes(config, (name,))
+
+
+def key_mistakes(config: Config, names: Sequence[str]) -> Iterator[Finding]:
+    """Yield which of these upstreams' keys are in a file that cannot be read, or in a variable that
+    cannot be one."""
+    for name in names:
+        upstream = config.upstreams[name]
+        for setting, variable in upstream.variables.items():
+            if _VARIABLE.fullmatch(variable) is None and variable not in os.environ:
+                message = (
+                    "must be the name of an environment variable, and this is none (is it the key"
+                    " itself? Then take it out of the file)"
+                )
+                yield Finding("error", ("upstreams", name, setting), message)
+        for setting, file in upstream.files.items():
+            if message := file_mistake(upstream, setting, file):
+                yield Finding("error", ("upstreams", name, setting), message)
+
+
+def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
+    """Return what is wrong with a file of secrets, as far as its own content tells; empty where
+    nothing is."""
+    from providers.google_token import read_account
+
+    try:
+        Path(file).read_text(encoding="utf-8")
+        if setting == "credentials_file" and upstream.door == "vertex":
+            read_account(file)
+    except (OSError, UnicodeDecodeError) as error:
+        return (
+            f"{file} cannot be read here: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        )
+    except ValueError as error:
+        return f"{file} {error}"
+    if setting == "credentials_file" and upstream.door == "bedrock":
+        from providers.doors.bedrock import read_key
+
+        try:
+            read_key(upstream)
+        except UpstreamTokenMissing as error:
+            return error.message
+    return ""
+
+
+def warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """Yield what a start says of a configuration that has no mistakes. `environment`: variables,
+    those of this process."""
+    yield from policy_warnings(config)
+    yield from route_warnings(config)
+    yield from address_warnings(config)
+    yield from key_warnings(config, environment)
+    yield from _shared_names(config)
+    yield from _ended_keys(config)
+    yield from script_warnings(config, environment)
+
+
+def start_warnings(config: Config, role: str) -> list[Finding]:
+    """Return what a process says of its configuration at its start: of what is its own work."""
+    match role:
+        case "gateway":
+            return list(warnings(config))
+        case "policy":
+            return [*policy_warnings(config), *route_warnings(config)]
+        case "judge":
+            return [*route_warnings(config), *key_warnings(config)]
+        case _:
+            return []
+
+
+def policy_warnings(config: Config) -> Iterator[Finding]:
+    """Yield what holds where the file does not say."""
+    if "policies" not in config.model_fields_set:
+        message = (
+            "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo`"
+            " (patterns, the demo judge) and `noop`"
+        )
+        yield Finding("note", ("policies",), message)
+
+
+def passes_everything(steps: Sequence[PolicyStep], search_path: Sequence[str] = ()) -> bool:
+    """Can a series, which has no mistakes, refuse and change nothing?"""
+    from policy.loading import make
+
+    return all(make(step, search_path=search_path).why_idle() for step in expanded(steps))
+
+
+def can_judge(config: Config, model: str) -> bool:
+    """Does a route lead a judge's model to an upstream, or is it the built-in one?"""
+    return model == DEMO_JUDGE or config.route(model) in config.upstreams
+
+
+def route_warnings(config: Config) -> Iterator[Finding]:
+    """Yield judges that cannot be asked: every call about which they would be is blocked."""
+    for series, steps in config.policies.items():
+        for number, written in enumerate(steps):
+            for place, model in (
+                (place, model) for step in expanded([written]) for place, model in _judges_of(step)
+            ):
+                if isinstance(model, str) and not can_judge(config, model):
+                    message = (
+                        f"no route under models leads the judge model {model!r} to an upstream:"
+                        " each tool call that it is asked about is blocked (judge_unavailable)"
+                    )
+                    at = ("judge",) if written.use == PRESET else place
+                    yield Finding("warning", ("policies", series, number, *at), message)
+
+
+def _judges_of(step: PolicyStep) -> Iterator[tuple[Place, object]]:
+    """Yield the judge models that a step names, and where."""
+    if step.use in JUDGES:
+        yield ("model",), step.options.get("model")
+    monitors = step.options.get("monitors")
+    if step.use in CONTROLS and isinstance(monitors, Sequence):
+        for number, monitor in enumerate(monitors):
+            if isinstance(monitor, Mapping) and monitor.get("use") == "model":
+                yield ("monitors", number, "model"), monitor.get("model")
+
+
+def _shared_names(config: Config) -> Iterator[Finding]:
+    """Yield keys with the name of another, whose calls the record lists under one name."""
+    first: dict[str, int] = {}
+    for number, key in enumerate(config.keys):
+        if (earlier := first.setdefault(key.name, number)) != number:
+            yield Finding(
+                "warning",
+                ("keys", number, "name"),
+                f"keys.{earlier} has the same name; the record tells them apart by id alone",
+            )
+
+
+def _ended_keys(config: Config) -> Iterator[Finding]:
+    """Yield keys that expire within a week, by this machine's clock, or have expired."""
+    now_s = time.time()
+    for number, key in enumerate(config.keys):
+        if key.expires_at is not None and key.has_expired(now_s + NEAR_END_DAYS * 86400):
+            verb = "expired" if key.has_expired(now_s) else "expires"
+            message = (
+                f"the key {key.name!r} {verb} on {key.expires_at.astimezone(UTC):%Y-%m-%d %H:%M}Z:"
+                " put another in its place"
+            )
+            yield Finding("warning", ("keys", number, "expires_at"), message)
+
+
+def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -> Iterator[Finding]:
+    """Yield upstreams whose key is to come from a variable that is not set."""
+    known = os.environ if environment is None else environment
+    for name, upstream in config.upstreams.items():
+        for setting, variable in upstream.variables.items():
+            if _VARIABLE.fullmatch(variable) is not None and not known.get(variable):
+                does = (
+                    "sends requests to this upstream without a key"
+                    if setting == "api_key_env"
+                    else "cannot send it requests"
+                )
+                message = (
+                    f"{named_variable(setting, variable)} is not set here; a gateway without it"
+                    f" {does}"
+                )
+                yield Finding("warning", ("upstreams", name, setting), message)
+        for setting, file in upstream.files.items():
+            if setting != "credentials_file" and _is_empty(file):
+                yield Finding(
+                    "warning",
+                    ("upstreams", name, setting),
+                    f"{file} is empty: put the secret into it",
+                )
+
+
+def _is_empty(file: str) -> bool:
+    try:
+        return not Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        # reported as a mistake
+        return False
+
+
+def script_warnings(
+    config: Config, environment: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Yield routes to the scripted model: that it is one, or that it has no folder of scripts."""
+    known = os.environ if environment is None else environment
+    for number, route in enumerate(config.models):
+        if route.upstream in SCRIPTS:
+            place, models = (
+                ("models", number, "upstream"),
+                " and ".join(map(repr, filter(None, [route.match, *route.names[:3]]))),
+            )
+            folder = known.get("SLUICE_SCRIPTS_DIR")
+            if not folder:
+                yield Finding(
+                    "warning",
+                    place,
+                    "SLUICE_SCRIPTS_DIR is not set here; a gateway without it has no scripts for"
+                    f" {models}",
+                )
+            elif not Path(folder).is_dir():
+                yield Finding(
+                    "warning",
+                    place,
+                    f"SLUICE_SCRIPTS_DIR names {folder}, which is no folder; there are no scripts"
+                    f" for {models}",
+                )
+            else:
+                yield Finding(
+                    "note",
+                    place,
+                    f"{models} is no language model: it plays the scripts of {folder}",
+                )
+
+
+def script_mistakes(document: Document, folder: Path | None) -> Iterator[Finding]:
+    """Yield what is wrong with the scripts that a configuration's scripted model would play."""
+    from demo.scripts import faults
+
+    routes = document.config.models if document.config is not None else ()
+    if (
+        folder is not None
+        and (
+            number := next((n for n, route in enumerate(routes) if route.upstream in SCRIPTS), None)
+        )
+        is not None
+    ):
+        place = ("models", number, "upstream")
+        for _, fault in faults(folder):
+            yield Finding("error", place, f"the script {fault}", document.line(place))
+
+
+def _unused(config: Config) -> Iterator[Finding]:
+    """Yield routes that are never taken, and upstreams to which none leads."""
+    seen: dict[str, int] = {}
+    for number, route in enumerate(config.models):
+        earlier = seen.get(route.match, seen.get("*"))
+        # names that go elsewhere are mistakes: a route that has some is used
+        if earlier is not None and not route.names:
+            message = f"is never used: models.{earlier} takes these models first"
+            yield Finding("warning", ("models", number), message)
+        if route.match:
+            seen.setdefault(route.match, number)
+    used = {route.upstream for route in config.models}
+    for name in config.upstreams:
+        if name not in used:
+            yield Finding("warning", ("upstreams", name), "no route under models leads here")
+
+
+def unknown_policies(config: Config, keys: Iterable[Key]) -> list[str]:
+    """Return a sentence for each key that names policies which there are not."""
+    unknown = []
+    for key in keys:
+        missing = [policy for policy in key.policies if policy not in config.policies]
+        if missing:
+            default = (
+                ": its default, so requests without x-sluice-policy are refused"
+                if key.policies[0] in missing
+                else ""
+            )
+            there = ", ".join(config.policies)
+            unknown.append(
+                f"the key {key.name!r} names {', '.join(map(repr, missing))}, not among the"
+                f" policies ({there}){default}"
+            )
+    return unknown
+
+
+def counts(config: Config) -> str:
+    """Return what is in a configuration, in one line."""
+    series = ", ".join(
+        f"{name} ({', '.join(map(_shown_step, steps)) or 'empty'})"
+        for name, steps in config.policies.items()
+    )
+    numbers = {
+        "upstream": len(config.upstreams),
+        "route": len(config.models),
+        "key": len(config.keys),
+    }
+    listed = ", ".join(
+        f"{count} {what}{'s' if count != 1 else ''}" for what, count in numbers.items()
+    )
+    return f"{listed}; policies: {series}"
+
+
+def _shown_step(step: PolicyStep) -> str:
+    return f"preset {step.options.get('name')}" if step.use == PRESET else step.use
+
+
+def as_object(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return findings for JSON."""
+    return [
+        {"level": f.level, "line": f.line, "place": ".".join(map(str, f.place)), "message": f.text}
+        for f in findings
+    ]
+
+
+def start_error(
+    error: PolicyFailed, file: Path | None, search_path: Sequence[str]
+) -> SettingsError:
+    """Return what to say where a process could not load a policy: every mistake in the file, else
+    what `error` says."""
+    from sluice.config_file import read
+
+    if file is not None:
+        try:
+            refuse(read(file), search_path)
+        except SettingsError as whole:
+            return whole
+    return SettingsError(error.message)

@@ -1,0 +1,103 @@
+"""Sessions in this process: the code that decides about real calls, fed until it has no more
+effects. Nothing is sent and nothing stored.
+
+A judge is asked by yielding its question, so that the same code serves immediate judges, slow
+judges, and none.
+"""
+
+import time
+from collections.abc import Generator, Sequence
+
+from policy.base import Judgement, JudgeQuestion, Policy
+from policy.session.deferring import session_of
+from policy.session.effects import CallInfo, Output, Respond, SendUpstream
+from policy.session.session import Session
+from protocol.dialects.table import DIALECTS
+from protocol.records import Record
+from protocol.request import DialectName
+from settings.config import Config
+
+CALL_ID, _NONCE = "00000000-0000-7000-8000-000000000000", "0" * 32
+_KEY = "trial"
+_MOST_STEPS = 1_000
+"""More than a session with a hundred calls and sixteen questions about each takes."""
+
+
+class Series:
+    """The policies of one series, loaded once, and the context of its sessions."""
+
+    def __init__(
+        self, name: str, policies: Sequence[Policy], revision: str, config: Config
+    ) -> None:
+        self.name, self.policies, self.revision = name, policies, revision
+        # the built-in models' names, which are routed whatever upstreams there are
+        self.config = config.model_copy(update={"demo": True})
+        self._info: dict[str, CallInfo] = {}
+
+    def session(self, dialect: DialectName) -> Session:
+        """Return a new session for a client of this dialect."""
+        info = self._info.get(dialect)
+        if info is None:
+            info = self._info[dialect] = CallInfo(
+                CALL_ID,
+                0,
+                dialect,
+                DIALECTS[dialect].answers,
+                _KEY,
+                "",
+                _NONCE,
+                _KEY,
+                self.name,
+                self.revision,
+                durable=False,
+                max_arguments_bytes=self.config.limits.event_bytes,
+            )
+        return session_of(info, self.policies, self.config)
+
+
+class Fed:
+    """One session, and its outcome so far. `is_open`: a judge was asked and did not answer;
+    `is_deferred`: another model is asked."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.refused: Respond | None = None
+        """What the client gets instead of an answer, where the request itself was refused."""
+        self.outputs: list[Output] = []
+        self.records: list[Record] = []
+        self.waited_ns = 0
+        """CPU time that judges took in this thread."""
+        self.is_open = self.is_deferred = self._is_sent = False
+
+    def settle(self) -> Generator[JudgeQuestion, Judgement | None, None]:
+        """Do what the session wants done: commits are there at once, judges are asked (None: nobody
+        can be)."""
+        session = self.session
+        for _ in range(_MOST_STEPS):
+            if session.out.is_empty:
+                return
+            taken = session.drain()
+            if taken.lookup:
+                session.turns(())
+            self.records += taken.records
+            for output in taken.outputs:
+                self._keep(output)
+            for wanted in taken.asks:
+                began = time.thread_time_ns()
+                judgement = yield wanted.question
+                self.waited_ns += time.thread_time_ns() - began
+                if judgement is None:
+                    self.is_open = True
+                    continue
+                session.judgement(wanted.block, wanted.step, judgement, 0)
+            for block in taken.waits:
+                session.committed(block, True, 0)
+
+    def _keep(self, output: Output) -> None:
+        if type(output) is Respond:
+            self.refused = output
+        elif type(output) is SendUpstream:
+            # a second one asks another model for the turn: what that says is not known here
+            self.is_deferred, self._is_sent = self._is_sent, True
+        else:
+            self.outputs.append(output)

@@ -1,0 +1,1 @@
+"""`sluice up`: everything on one machine."""

@@ -1,0 +1,1 @@
+"""One call that a policy worker owns."""

@@ -1,0 +1,73 @@
+"""The last records of a call: what is not stored yet, what stays undecided, and the end itself."""
+
+import msgspec
+
+from policy.session.session import Session
+from protocol.records import EndRecord, EventRecord, Record
+from workers.call_totals import relayed_events, undecided_record
+from workers.policy.call.inbox import Inbox
+from workers.policy.call.release_queue import ReleaseQueue
+from workers.policy.call.waits import Waits
+
+
+def last_records(
+    call_id: str,
+    session: Session,
+    inbox: Inbox,
+    queue: ReleaseQueue,
+    waits: Waits,
+    *,
+    reason: str,
+    relayed: int,
+    decisions: int | None,
+    now_ms: int,
+) -> list[Record]:
+    """Return them in their order. `relayed` is the last number that the gateway relayed, below 0
+    where that is not known; `decisions` how many are on record or queued, None where that is not
+    known."""
+    records = [*session.unbegun(), *queue.take_records()]
+    undecided = [
+        undecided_record(call_id, block, now_ms)
+        for block in waits.blocks.union(session.unasked)
+        if not session.has_verdict(block)
+    ]
+    records += undecided
+    report = inbox.relayed
+    if report is not None and inbox.closed is not None and (report.keepalives or report.own):
+        records += relayed_events(call_id, report, inbox.closed.number, now_ms)
+    if reason == "complete":
+        reason = queue.end or "unfinished"
+    usage = session.spent
+    if (estimated := session.estimated) is not None:
+        records.append(_estimated(call_id, usage.input_tokens, usage.output_tokens, now_ms))
+        usage = estimated
+    # not known where this worker did not read the stream as far as the owner before
+    is_read = inbox.expected > queue.recorded
+    records.append(
+        EndRecord(
+            call_id=call_id,
+            at=now_ms,
+            state="ENDED" if reason == "complete" else "FAILED",
+            reason=reason,
+            status=session.status,
+            stop_reason=session.stop_reason,
+            relayed=relayed,
+            chunks=inbox.expected - 1 - inbox.chunkless if is_read else None,
+            releases=queue.releases,
+            decisions=None if decisions is None else decisions + len(undecided),
+            relayed_sha256=report.sha256 if report is not None and relayed >= 0 else None,
+            **msgspec.structs.asdict(usage),
+        )
+    )
+    return records
+
+
+def _estimated(
+    call_id: str, input_tokens: int | None, output_tokens: int | None, now_ms: int
+) -> EventRecord:
+    counted = f"{input_tokens or 'no'} tokens in and {output_tokens or 'none'} out"
+    detail = (
+        f"the upstream had counted {counted} when its answer ended: the counts of this call are"
+        " estimated by what was sent and streamed"
+    )
+    return EventRecord(call_id=call_id, kind="usage_estimated", number=0, at=now_ms, detail=detail)

@@ -1,0 +1,154 @@
+"""What one call waits for: judgements, commits of its tool calls, recorded turns and stored
+answers.
+
+Each is a fact of the call: a value in Redis that is written once, so that whoever owns the call
+decides by the same values. A fact that is known is given to the session at once.
+"""
+
+import time
+
+import msgspec
+
+from policy.base import Judgement
+from policy.session.effects import JudgeRequest, SessionEffects
+from policy.session.session import Session
+from streams import layout
+from workers.policy.turns import Wanted, field_of, tell
+
+_judgement = msgspec.json.Decoder(Judgement)
+
+
+class Waits:
+    """The facts of one call, those that it waits for, and of these the ones that its worker has
+    not begun to wait for (`new_`)."""
+
+    __slots__ = (
+        "facts",
+        "has_new",
+        "is_looking",
+        "last_checked",
+        "lookup",
+        "new_asks",
+        "new_commits",
+        "new_lookup",
+        "open_asks",
+        "open_commits",
+    )
+
+    def __init__(self) -> None:
+        self.facts: dict[str, bytes] = {}
+        self.open_asks: dict[str, JudgeRequest] = {}
+        """By the field of the judgement."""
+        self.open_commits: set[int] = set()
+        """Blocks whose tool call waits until its record is stored."""
+        self.lookup: Wanted | None = None
+        self.new_asks: list[JudgeRequest] = []
+        self.new_commits: list[int] = []
+        self.new_lookup: Wanted | None = None
+        self.has_new = False
+        """There is something that the worker has not begun to wait for."""
+        self.is_looking = False
+        """A lookup of recorded turns is under way."""
+        self.last_checked = time.monotonic()
+        """When the open fields were last read again."""
+
+    def __bool__(self) -> bool:
+        """Is a judgement or a commit still to come?"""
+        return bool(self.open_asks or self.open_commits)
+
+    @property
+    def open_fields(self) -> list[str]:
+        """The fields of all facts that are still to come."""
+        fields = [*self.open_asks, *map(layout.commit_field, self.open_commits)]
+        if self.lookup:
+            fields.append(field_of(self.lookup))
+        return fields
+
+    @property
+    def blocks(self) -> set[int]:
+        """The blocks that wait for a judgement or a commit."""
+        return {*(ask.block for ask in self.open_asks.values()), *self.open_commits}
+
+    # --- of the worker ---
+
+    def take_new(self) -> tuple[list[JudgeRequest], list[int], bool]:
+        """Return the judges to ask, the commits to wait for, and whether there is a lookup to do;
+        each is returned once."""
+        new = self.new_asks, self.new_commits, self.new_lookup is not None
+        self.new_asks, self.new_commits, self.new_lookup = [], [], None
+        self.has_new = False
+        return new
+
+    def begin_lookup(self) -> Wanted | None:
+        """Return what is to be looked up, unless it is already being looked up."""
+        if self.is_looking or self.lookup is None:
+            return None
+        self.is_looking = True
+        return self.lookup
+
+    def end_lookup(self) -> None:
+        """Let the next lookup begin."""
+        self.is_looking = False
+
+    def forget_lookup(self) -> None:
+        """Do not wait for a lookup any more."""
+        self.lookup = self.new_lookup = None
+
+    def is_checked(self, now: float) -> None:
+        """Note that the open fields are read again."""
+        self.last_checked = now
+
+    # --- of the session ---
+
+    def add(self, effects: SessionEffects, session: Session, at: int) -> None:
+        """Wait for what the session wants, and give it at once what is known. `at` is the time of
+        facts that were there before they were asked for, in Unix milliseconds."""
+        if wanted := effects.lookup:
+            if value := self.facts.get(field := field_of(wanted)):
+                tell(session, self.facts, field, value)
+            else:
+                self.lookup = self.new_lookup = wanted
+                self.has_new = True
+        for block in effects.waits:
+            if value := self.facts.get(layout.commit_field(block)):
+                session.committed(block, value == b"1", at)
+            else:
+                self.open_commits.add(block)
+                self.new_commits.append(block)
+                self.has_new = True
+        for ask in effects.asks:
+            field = layout.judgement_field(ask.block, ask.step)
+            if value := self.facts.get(field):
+                _judge(session, ask, value, at)
+            else:
+                self.open_asks[field] = ask
+                self.new_asks.append(ask)
+                self.has_new = True
+
+    def learn(self, field: str, value: bytes) -> bool:
+        """Keep a fact; False where it is known, because the first value of a field counts."""
+        if field in self.facts:
+            return False
+        self.facts[field] = value
+        return True
+
+    def feed(self, session: Session, field: str, value: bytes, at: int) -> None:
+        """Give the session a fact, if it waits for that."""
+        if field in self.open_asks:
+            _judge(session, self.open_asks.pop(field), value, at)
+            return
+        commits = (b for b in self.open_commits if layout.commit_field(b) == field)
+        if (block := next(commits, None)) is not None:
+            self.open_commits.discard(block)
+            session.committed(block, value == b"1", at)
+        elif self.lookup and field == field_of(self.lookup):
+            self.lookup = None
+            tell(session, self.facts, field, value)
+
+
+def _judge(session: Session, ask: JudgeRequest, value: bytes, at: int) -> None:
+    try:
+        judgement = _judgement.decode(value)
+    except msgspec.MsgspecError:
+        judgement = Judgement(error="invalid")
+    session.judgement(ask.block, ask.step, judgement, at)
