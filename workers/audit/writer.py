@@ -11,6 +11,7 @@ stream is the backlog.
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import time
@@ -90,6 +91,26 @@ class _Unfinished(NamedTuple):
     """When on the loop's clock."""
 
 
+class _Stop:
+    """The end of a writer: asked for by a signal, begun once nothing is delivered to it any more,
+    over when there is nothing left or its time has gone."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.has_begun = asyncio.Event()
+        self._until = math.inf
+
+    def begin(self) -> None:
+        """Go on with what is there for so long, and take nothing new after that."""
+        self._until = time.monotonic() + STOP_S
+        self.has_begun.set()
+
+    @property
+    def has_time(self) -> bool:
+        """May it go on?"""
+        return time.monotonic() < self._until
+
+
 class AuditWriter:
     """One process; any number may run, each entry going to one of them."""
 
@@ -130,28 +151,25 @@ class AuditWriter:
             Identity(reader, to.hold)
             for reader, to in zip(self._blocking, self._inserters, strict=True)
         ]
-        self._stop_requested = asyncio.Event()
-        self._stopping = asyncio.Event()
-        self._stop_by = float("inf")
+        self._stop = _Stop()
         self._strict = settings.config.durability == "strict"
         self.conflicts = 0
 
     def stop(self) -> None:
         """Begin to stop: once the calls that run do not need this writer."""
-        self._stop_requested.set()
+        self._stop.is_asked.set()
 
     def _shown(self) -> list[tuple[str, str]]:
-        shown = heartbeats.shown_by("audit", self.name, is_stopping=self._stop_requested.is_set())
+        shown = heartbeats.shown_by("audit", self.name, is_stopping=self._stop.is_asked.is_set())
         return [*shown, ("shards", f"{self.shards}:{self.name}")]
 
-    async def _stop(self) -> None:
+    async def _begin_stop(self) -> None:
         """What is there already still comes into the record, if that can be soon."""
-        await self._stop_requested.wait()
+        await self._stop.is_asked.wait()
         await process.stay_for_calls(
             self._redis, "audit", self.name, shards=self.shards, grace_s=self.limits.drain_s
         )
-        self._stop_by = time.monotonic() + STOP_S
-        self._stopping.set()
+        self._stop.begin()
         for waited_for in (self._rest_came, *self._woken.values()):
             waited_for.set()
 
@@ -175,7 +193,7 @@ class AuditWriter:
             asyncio.create_task(process.keep(name, task), name=name)
             for name, task in self._background().items()
         ]
-        stopping = asyncio.create_task(self._stop(), name="stop")
+        stopping = asyncio.create_task(self._begin_stop(), name="stop")
         drains = [
             asyncio.create_task(loop(s))
             for s in range(self.shards)
@@ -337,11 +355,11 @@ class AuditWriter:
         reclaimed = trimmed = 0.0
         is_empty = False
         trimming: asyncio.Future[Any] | None = None
-        while not self._stopping.is_set() or (not is_empty and time.monotonic() < self._stop_by):
+        while not self._stop.has_begun.is_set() or (not is_empty and self._stop.has_time):
             try:
                 if identity.is_due and not await self._until_stored(identity.holds):
                     # another instance's records: they stay for its writers
-                    if self._stopping.is_set():
+                    if self._stop.has_begun.is_set():
                         break
                     await asyncio.sleep(RETRY_S)
                     continue
@@ -369,13 +387,13 @@ class AuditWriter:
                 )
                 if done or now - trimmed > 5:
                     trimming, trimmed = self._trim(self._blocking[shard], shard, done), now
-                if entries and not waited and pause_s > 0 and not self._stopping.is_set():
+                if entries and not waited and pause_s > 0 and not self._stop.has_begun.is_set():
                     # a wake-up since this batch was read ends the pause at once
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(pause_s):
                             await woken.wait()
             except (RedisError, StreamConnectionLost) as error:
-                if self._stopping.is_set():
+                if self._stop.has_begun.is_set():
                     return
                 if trimming is not None:
                     Connection.quiet(trimming)
@@ -432,7 +450,7 @@ class AuditWriter:
             )
         ):
             return left
-        block_ms = 1 if self._stopping.is_set() else min(500, reader.block_ms)
+        block_ms = 1 if self._stop.has_begun.is_set() else min(500, reader.block_ms)
         read = (
             "GROUP",
             layout.AUDIT_GROUP,
@@ -523,7 +541,7 @@ class AuditWriter:
     def _may_wait(self, shard: int, deferred: _Unfinished) -> bool:
         """Are there large bodies to be written, or calls that end while theirs wait?"""
         rests = self._rests[shard]
-        if self._strict or self._stopping.is_set() or len(rests) >= MAX_LATE:
+        if self._strict or self._stop.has_begun.is_set() or len(rests) >= MAX_LATE:
             return False
         return max(deferred.begun.values(), default=0) > LARGE or any(
             not queued.calls.isdisjoint(deferred.ended) for queued in rests
@@ -548,14 +566,14 @@ class AuditWriter:
             self._late_inserters[shard],
             asyncio.get_running_loop(),
         )
-        while rests or not self._stopping.is_set():
+        while rests or not self._stop.has_begun.is_set():
             if not rests:
                 self._rest_came.clear()
                 await self._rest_came.wait()
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, rests[0].due - loop.time())):
-                    await self._stopping.wait()
+                    await self._stop.has_begun.wait()
             try:
                 if rests:
                     deferred = rests[0]
@@ -601,7 +619,7 @@ class AuditWriter:
                         extra={"error": words},
                     )
                 logged = words
-                if self._stopping.is_set():
+                if self._stop.has_begun.is_set():
                     raise StreamConnectionLost("stopped while Postgres was away") from error
                 await asyncio.sleep(RETRY_S)
 
