@@ -11,7 +11,10 @@ from typing import Literal, TextIO
 
 Level = Literal["debug", "info", "warning", "error"]
 
-OURS = ("db", "gateway", "pages", "policy", "protocol", "providers", "sluice", "streams", "workers")
+OURS = (
+    *("db", "demo", "gateway", "pages", "policy", "protocol", "providers", "settings", "sluice"),
+    *("streams", "workers"),
+)
 """Loggers that get the level asked for; everything else is heard from WARNING on."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _MAX_FIELD = 2_000

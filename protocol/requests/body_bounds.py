@@ -180,9 +180,8 @@ class _Schemas:
         self._unfolded = self._references = 0
         # nothing in a body so small, in which nothing refers to anything and no escape hides that
         # it does, can be too large
-        self.are_small = len(body) <= _SMALL and all(
-            body.find(word) < 0 for word in (b'"$ref"', b"\\u", *_REFERS)
-        )
+        words = (b'"$ref"', b"\\u", *_REFERS)
+        self.are_small = len(body) <= _SMALL and not any(map(body.__contains__, words))
 
     def take(self, schema: dict[str, Any], where: str) -> None:
         """Count what a schema unfolds to, as far as it refers to anything. Raises InvalidRequest

@@ -21,7 +21,7 @@ from tests.support.waiting import wait_for
 KILLS = max(20, round(100 * float(os.environ.get("SLUICE_TEST_SHARE") or 1)))
 WORDS = 250
 AT_ONCE = (
-    "import runpy, sys; from sluice import supervisor; supervisor.FIRST_PAUSE_S ="
+    "import runpy, sys; from sluice.up import supervisor; supervisor.FIRST_PAUSE_S ="
     " supervisor.LONGEST_PAUSE_S = 0.01; sys.argv = sys.argv[3:]; runpy.run_module('sluice.cli',"
     " run_name='__main__')"
 )

@@ -58,7 +58,7 @@ def test_what_the_fork_server_loads_for_all_is_not_heavy() -> None:
 
 
 def test_the_launcher_loads_neither_the_database_nor_what_roles_do() -> None:
-    assert not loaded_by("import sluice.cli\nfrom sluice import up") & (
+    assert not loaded_by("import sluice.cli\nfrom sluice.up import up") & (
         HEAVY | {"psycopg", "aiohttp", "redis", "uvicorn", "gateway", "workers"}
     )
 

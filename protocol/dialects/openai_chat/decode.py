@@ -445,15 +445,13 @@ class _Message:
         if self._usage_object and is_tame(self._usage_object):
             return {"usage": self._usage_object}
         usage = self._usage
-        counted = sum(
-            n or 0
-            for n in (
-                usage.input_tokens,
-                usage.output_tokens,
-                usage.cache_read_tokens,
-                usage.cache_write_tokens,
-            )
+        counts = (
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
         )
+        counted = sum(filter(None, counts))
         return {"total_tokens": self._total} if self._total not in (None, counted) else {}
 
 
