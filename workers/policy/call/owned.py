@@ -401,14 +401,15 @@ class OwnedCall:
     def next_release(self, now_ms: int) -> Release | None:
         """Build the next release from everything that waits; it stays `sending` until `answered`.
         None: the call is broken."""
-        if self.queue.sending is None:
+        queue = self.queue
+        if queue.sending is None:
             try:
-                self.queue.build(self.writer, self.inbox, now_ms)
+                queue.build(self.writer, self.inbox, now_ms)
                 if self._observer is not None:
                     self._observer.released(self)
             except Exception as error:  # noqa: BLE001 - as `contained`
                 self._break(error)
-        return self.queue.sending
+        return queue.sending
 
     def prepare_release(self) -> None:
         """Build the next release where nothing is under way, as a part of the step that led to

@@ -146,23 +146,24 @@ class ReleaseQueue:
 
     def add_chunks(self, entry: Entry, marks: Sequence[tuple[VerdictName, int]]) -> None:
         """Queue the chunks of the entry that was taken last, each with its verdict and block."""
+        raw = entry.chunks
         if len(marks) == 1:
             # nearly every entry of a lone call: what is for many costs it 1,500 instructions of the
             # processor more
             verdict, block = marks[0]
-            size = len(entry.chunks[0])
+            size = len(raw[0])
             verdicts = [verdict]
             blocks = [block]
             are_held = verdict == "hold"
         else:
-            size = sum(map(len, entry.chunks))
+            size = sum(map(len, raw))
             verdicts = [m[0] for m in marks]
             blocks = [m[1] for m in marks]
             are_held = verdicts.count("hold") == len(verdicts)
         self._unreported += size
         can_wait = are_held and self._unreported <= PROGRESS_BYTES
         self._held_bytes += size if can_wait else HELD_BYTES + 1
-        last = entry.seq + len(entry.chunks) - 1
+        last = entry.seq + len(raw) - 1
         if last > self.recorded:
             self._last_queued = last
             self._chunks.append(
@@ -170,7 +171,7 @@ class ReleaseQueue:
                     call_id=self._call_id,
                     seq=entry.seq,
                     at=entry.at,
-                    raw=entry.chunks,
+                    raw=raw,
                     verdicts=verdicts,
                     blocks=blocks,
                 )
@@ -212,14 +213,16 @@ class ReleaseQueue:
     def build(self, writer: ReplyWriter, inbox: Inbox, now_ms: int) -> None:
         """Make the release of everything that waits; it stays `sending` until `is_answered`. What
         goes wrong here leaves all of it to be recorded with the call's end."""
-        number, following = self.released, self._base + len(self._outputs)
+        number = self.released
         processed = inbox.expected - 1
         if number > self._base:
             self.skip_released(writer)
+        outputs = self._outputs
+        following = self._base + len(outputs)
         reply = None
-        if self._outputs or self.keepalive or self._unreported > PROGRESS_BYTES:
+        if outputs or self.keepalive or self._unreported > PROGRESS_BYTES:
             reply = writer.write(
-                self._outputs,
+                outputs,
                 number=number,
                 following=following,
                 processed=processed,
