@@ -130,7 +130,6 @@ class ReleaseQueue:
         self._outputs = []
         self._records = [r for r in self._records if isinstance(r, EventRecord)]
         self.keepalive = False
-        """A keepalive goes with the next release."""
         self.end = ""
 
     def forget_call_record(self) -> None:
