@@ -5,7 +5,7 @@ document.addEventListener("DOMContentLoaded", () => {
   if (!box) return;
   box.hidden = false;
   const list = $("-blocks"), model = $("-block").content.firstElementChild, jump = $("-new"), blocks = new Map();
-  let source, last = "", chunks = 0, seen = 0, follows = true, over = false, lost = 0;
+  let source, last = "", chunks = 0, seen = 0, follows = true, at = 0, over = false, lost = 0;
   const set = (node, text) => { if (node.textContent !== text) node.textContent = text; };
   const state = (text) => set($("-state"), text), say = (text) => set($("-say"), text);
   const since = (ms) => state(ms ? `LOST since ${sluice.clock(ms)}` : "LIVE");
@@ -34,8 +34,12 @@ document.addEventListener("DOMContentLoaded", () => {
     if (at.word !== one.word && /[A-Z]{4}/.test(at.word + one.word)) say(`${at.name} ${one.word}`);
     at.word = one.word;
   }
+  const atBottom = () => innerHeight + scrollY >= root.scrollHeight - 40;
   function scroll() {
+    // a reader who scrolled up a moment ago, whose scroll event is still to come, is not pulled back
+    if (scrollY < at - 40 && !atBottom()) follows = false;
     if (follows) { seen = chunks; scrollTo(0, root.scrollHeight); }
+    at = scrollY;
     jump.hidden = follows || chunks === seen;
     set(jump.firstChild, `${chunks - seen} new ↓`);
   }
@@ -90,10 +94,11 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   document.addEventListener("visibilitychange", () => (document.hidden ? shut() : open()));
   addEventListener("scroll", () => {
-    follows = innerHeight + scrollY >= root.scrollHeight - 40;
+    follows = atBottom();
+    at = scrollY;
     if (follows) scroll();
   });
-  jump.onclick = () => { follows = true; scroll(); };
+  jump.onclick = () => { follows = true; at = scrollY; scroll(); };
   $("-stop").onclick = (event) => {
     over = !over;
     set(event.target, over ? "Follow again" : "Stop following");
