@@ -4,7 +4,15 @@ with it."""
 
 from typing import Any, Self
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Request, Response
+from playwright.sync_api import (
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Locator,
+    Page,
+    Request,
+    Response,
+)
 
 _QUIET = ("Failed to load resource",)
 """Said of every answer that is not 2xx, which tests ask for themselves."""
@@ -41,6 +49,19 @@ class Tab:
             self.text[:500],
         )
         return self
+
+    def follow(self, link: str | Locator) -> str:
+        """Click what leads to another page, wait until all of that is loaded (rows come before the
+        links below them), and give its path."""
+        with self.page.expect_navigation():
+            (self.page.locator(link).first if isinstance(link, str) else link).click()
+        return self.path
+
+    def press_to_go(self, key: str) -> str:
+        """Press a key that leads to another page, and wait as `follow` does."""
+        with self.page.expect_navigation():
+            self.page.keyboard.press(key)
+        return self.path
 
     @property
     def path(self) -> str:

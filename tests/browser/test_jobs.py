@@ -50,8 +50,7 @@ def test_what_was_tried_at_a_time_of_day_is_found_in_the_zone_that_is_shown(
     tab.page.click("[data-zone-switch]")
     assert tab.page.input_value("input[name=since]") == f"{at:%Y-%m-%d %H:%M}:00"
     # what nobody changed is asked for again as it was
-    tab.page.click("button.primary")
-    assert f"since={at:%Y-%m-%dT%H}%3A{at:%M}%3A00Z" in tab.path
+    assert f"since={at:%Y-%m-%dT%H}%3A{at:%M}%3A00Z" in tab.follow("button.primary")
 
 
 def test_what_happened_yesterday_is_found_in_each_list(new_tab: NewTab, made: Calls) -> None:
@@ -183,8 +182,8 @@ def test_a_filter_that_is_wrong_leads_on(tab: Tab, made: Calls) -> None:
         "since: is no time: write it as 14:03, yesterday 14:03" in tab.text
         and tab.page.get_by_role("link", name="Calls").count() == 1
     )
-    tab.page.get_by_role("link", name="open the page without it").click()
-    assert tab.path == "/debug/tool-calls?key=dev"
+    without = tab.page.get_by_role("link", name="open the page without it")
+    assert tab.follow(without) == "/debug/tool-calls?key=dev"
 
 
 def test_a_rule_is_labelled_by_keyboard_and_enter_keeps_the_note_of_that_row(

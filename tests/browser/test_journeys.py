@@ -83,8 +83,8 @@ def test_a_refused_call_is_three_clicks_away_and_its_link_shows_others_the_same_
 ) -> None:
     tab = new_tab()
     tab.open("/debug")
-    tab.page.get_by_role("link", name="Tools").click()
-    tab.page.get_by_role("link", name="Blocked").click()
+    tab.follow(tab.page.get_by_role("link", name="Tools"))
+    tab.follow(tab.page.get_by_role("link", name="Blocked"))
     tab.page.locator("tr[data-row]", has_text="rm -rf").locator(
         f"a[data-open][href*='{refused}']"
     ).click()
@@ -164,8 +164,7 @@ def test_back_leads_to_the_same_rows_at_the_same_place(tab: Tab, made: Calls) ->
     rows = "[...document.querySelectorAll('tr[data-row]')].map(row => row.id)"
 
     def older() -> list[str]:
-        with tab.page.expect_navigation():
-            tab.page.click("text=Older ›")
+        tab.follow("text=Older ›")
         return list(tab.evaluate(rows))
 
     second, third = older(), older()
@@ -284,30 +283,25 @@ def test_printed_evidence_has_its_hashes_the_checkpoint_and_the_path(tab: Tab, m
 def test_all_but_the_live_view_works_without_a_script(new_tab: NewTab, made: Calls) -> None:
     tab = new_tab(key=None, js=False)
 
-    def follow(selector: str) -> str:
-        with tab.page.expect_navigation():
-            tab.page.locator(selector).first.click()
-        return tab.path
-
     tab.open("/debug/tool-calls?limit=25")
     log_in(tab)
     assert tab.path == "/debug/tool-calls?limit=25"
     tab.page.fill(".filters input[name=q]", "echo")
-    assert "q=echo" in follow("button.primary")
+    assert "q=echo" in tab.follow("button.primary")
     first = tab.page.locator("tr[data-row]").first.get_attribute("id")
     assert (
-        "cursor=" in follow("text=Older ›")
+        "cursor=" in tab.follow("text=Older ›")
         and tab.page.locator("tr[data-row]").first.get_attribute("id") != first
     )
-    follow("text=‹ Newer")
+    tab.follow("text=‹ Newer")
     assert tab.page.locator("tr[data-row]").first.get_attribute("id") == first
-    assert follow("a[data-open]").startswith(f"/debug/calls/{made['many']}")
+    assert tab.follow("a[data-open]").startswith(f"/debug/calls/{made['many']}")
     tab.page.fill("#find", made["blocked"])
     with tab.page.expect_navigation():
         tab.page.press("#find", "Enter")
     assert tab.path.startswith(f"/debug/calls/{made['blocked']}")
     tab.page.click(".menu summary")
-    assert follow("text=Log out").startswith("/debug/login")
+    assert tab.follow("text=Log out").startswith("/debug/login")
     assert tab.open("/debug/calls").path.startswith("/debug/login")
 
 

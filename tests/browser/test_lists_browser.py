@@ -32,21 +32,20 @@ def test_a_form_leaves_out_what_is_empty_and_a_chip_takes_away(tab: Tab, made: C
     assert {"client_gone", "ended"}.isdisjoint(
         tab.page.locator("tbody td:nth-child(2)").all_inner_texts()
     )
-    tab.page.click("[aria-label='Remove the filter state']")
-    assert tab.path == "/debug/calls?key=dev"
+    assert tab.follow("[aria-label='Remove the filter state']") == "/debug/calls?key=dev"
 
 
 def test_pages_go_older_and_newer_by_key_and_by_link(tab: Tab, made: Calls) -> None:
     tab.open("/debug/tool-calls?limit=25")
     first = tab.page.locator("tr[data-row]").first.get_attribute("id")
     assert "more follow" in tab.page.inner_text(".pager")
-    tab.page.click("text=Older ›")
+    tab.follow("text=Older ›")
     second = tab.page.locator("tr[data-row]").first.get_attribute("id")
     assert second != first
-    tab.page.keyboard.press("[")
-    tab.page.wait_for_function("id => document.querySelector('tr[data-row]').id === id", arg=first)
-    tab.page.keyboard.press("]")
-    tab.page.wait_for_function("id => document.querySelector('tr[data-row]').id === id", arg=second)
+    tab.press_to_go("[")
+    assert tab.page.locator("tr[data-row]").first.get_attribute("id") == first
+    tab.press_to_go("]")
+    assert tab.page.locator("tr[data-row]").first.get_attribute("id") == second
 
 
 def test_keys_move_open_search_and_help(tab: Tab, made: Calls) -> None:
