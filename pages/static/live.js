@@ -36,7 +36,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   const atBottom = () => innerHeight + scrollY >= root.scrollHeight - 40;
   function scroll() {
-    // a reader who scrolled up a moment ago, whose scroll event is still to come, is not pulled back
+    // scrolled up by the reader, the event of which is still to come
     if (scrollY < at - 40 && !atBottom()) follows = false;
     if (follows) { seen = chunks; scrollTo(0, root.scrollHeight); }
     at = scrollY;
@@ -98,7 +98,7 @@ document.addEventListener("DOMContentLoaded", () => {
     at = scrollY;
     if (follows) scroll();
   });
-  jump.onclick = () => { follows = true; at = scrollY; scroll(); };
+  jump.onclick = () => { follows = true; scroll(); };
   $("-stop").onclick = (event) => {
     over = !over;
     set(event.target, over ? "Follow again" : "Stop following");
