@@ -38,7 +38,8 @@ from policy.session.answer.slots import (
 from policy.session.answer.text_flow import Crossing, TextFlow
 from policy.session.answer.toolcalls import ProviderCall
 from policy.session.approved import Approved
-from policy.session.chain import Chain, Decided, Decision
+from policy.session.chain import Chain
+from policy.session.decision import Decided, Decision
 from policy.session.effects import JudgeRequest
 from protocol.bounds import MAX_BLOCKS, MAX_OPEN_ASKS, MAX_TOOL_CALLS
 from protocol.bytes.json_strict import dumps

@@ -19,7 +19,8 @@ from policy.session.answer.echo import joined
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.searching import Search, raw_of
 from policy.session.answer.slots import RANKED, CallSlot, Mark, Slot, Slots, TextRun, TextSlot
-from policy.session.chain import Chain, Decided
+from policy.session.chain import Chain
+from policy.session.decision import Decided
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
