@@ -247,7 +247,7 @@ them."""
 
 
 def _is_plain(name: str, value: "Word", command: str) -> bool:
-    from policy.effects.shell.run.values import OWN_NAME
+    from policy.effects.shell.variable_names import OWN_NAME
 
     if name == "IFS":
         return command == "read" or value.text == ""

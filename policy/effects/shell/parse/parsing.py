@@ -9,6 +9,7 @@ and nothing can stop it. The tests compare the two. What this one cannot read is
 import re
 
 from policy.effects.shell.parse.budget import NotRead, OutOfWork, StepBudget
+from policy.effects.shell.parse.redirects import REDIRECT, RedirectReader
 from policy.effects.shell.parse.tree import (
     AndOrList,
     Assign,
@@ -21,21 +22,16 @@ from policy.effects.shell.parse.tree import (
     Node,
     Parts,
     Pipe,
-    Redir,
     Seq,
     Simple,
     Test,
     While,
 )
-from policy.effects.shell.parse.words import ASSIGN, WordReader
-from policy.effects.shell.run.values import OWN_NAME
+from policy.effects.shell.parse.words import ASSIGN
 
 _PLAIN_WORD = re.compile(r"[ \t]*([^ \t\n|&;<>()'\"\\$`#][^ \t\n|&;<>()'\"\\$`]*+)(?=[ \t\n]|\Z)")
 """Blanks and a word of plain text, as most are: nothing in it, or behind it, makes it a redirect or
 a part of another word."""
-_REDIRECT = re.compile(
-    r"(\d{1,4}|\{[A-Za-z_]\w*\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<(?!\()|>(?!\())", re.ASCII
-)
 _CLOSER = re.compile(r"(?:then|else|elif|fi|do|done|esac|\})(?=[ \t\n;&|)<>]|$)|\)|;;&?|;&")
 _OPENER = re.compile(
     r"(?:if|while|until|for|select|case|function|coproc|time|\{|!|\[\[)(?=[ \t\n(]|\\\n|$)|\(\(?"
@@ -47,7 +43,7 @@ _IN = re.compile(r"in(?=[ \t\n;]|$)")
 _ESAC = re.compile(r"esac(?=[ \t\n;&|)<>]|$)")
 
 
-class Parser(WordReader):
+class Parser(RedirectReader):
     """Reads the commands of one text."""
 
     # Lists and pipelines
@@ -338,7 +334,7 @@ class Parser(WordReader):
                 body = self.command()
                 self.nesting -= 1
                 return Func(self.text_of(node.words[0]), body)
-            if sign in "<>&{0123456789" and (match := _REDIRECT.match(text, at)):
+            if sign in "<>&{0123456789" and (match := REDIRECT.match(text, at)):
                 node.redirs.append(self.redirect(match))
                 continue
             if sign == "&":
@@ -360,63 +356,6 @@ class Parser(WordReader):
         if self.text.startswith("(", self.at):
             return (self.array(),)
         return self.word(may_be_empty=True)
-
-    # Redirects
-
-    def redirects(self) -> list[Redir]:
-        """Read the redirects behind a command."""
-        redirects: list[Redir] = []
-        while True:
-            self.blanks()
-            match = _REDIRECT.match(self.text, self.at)
-            if match is None:
-                return redirects
-            redirects.append(self.redirect(match))
-
-    def redirect(self, match: re.Match[str]) -> Redir:
-        """Read one redirect."""
-        number, op = match[1], match[2]
-        self.at = match.end()
-        self.blanks()
-        fd = (
-            (0 if op[0] == "<" else 1)
-            if number is None
-            else int(number)
-            if number.isdigit()
-            else -1
-        )
-        if fd < 0 and not OWN_NAME.fullmatch(number[1:-1]):
-            self.errors.append("name: a redirect sets a variable that programs read")
-        start = self.at
-        redir = Redir(op, fd, self.word())
-        if op in ("<<", "<<-"):
-            source = self.text[start : self.at]
-            is_quoted = any(sign in source for sign in "'\"\\")
-            last = self.text_of(redir.target) if is_quoted else source
-            self.pending.append((redir, last, is_quoted))
-        return redir
-
-    def heredocs(self) -> None:
-        """Read the texts of the heredocs of the line before."""
-        for redir, last, is_quoted in self.pending:
-            text, start = self.text, self.at
-            lines = []
-            while True:
-                end = text.find("\n", self.at)
-                line = text[self.at : end] if end >= 0 else text[self.at :]
-                self.at = end + 1 if end >= 0 else len(text)
-                line = line.lstrip("\t") if redir.op == "<<-" else line
-                if line == last:
-                    break
-                lines.append(line)
-                if end < 0:
-                    break
-            self.budget.spend(self.at - start)
-            body = "".join(f"{line}\n" for line in lines)
-            redir.body = (
-                (Lit(body, is_quoted=True),) if is_quoted else self.within(body).quoted_parts()
-            )
-        self.pending = []
 
     def expect(self, *closers: str) -> str:
         """Read one of these closers."""
