@@ -95,12 +95,11 @@ class Session(RequestSide):
                 if (
                     len(events) == 1
                     and type(event := events[0]) is TextDelta
-                    and exchange.restorer is None
-                    and not exchange.offset
+                    and (feed_text := exchange.feed_text) is not None
                 ):
                     # nearly every chunk
                     self._streamed += len(event.text)
-                    marks.append(exchange.blocks.feed_text(event))
+                    marks.append(feed_text(event))
                     continue
             except RemoteProtocolError as error:
                 marks.append(self._fail(error.message, seq + offset))

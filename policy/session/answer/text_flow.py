@@ -50,6 +50,9 @@ class TextFlow:
         self._outbox, self._chain, self._slots, self._request = outbox, chain, slots, request
         self._on_call, self._behind = on_call, behind
         self._reads_text = chain.reads_text
+        # looked up once, not for each piece of text
+        self._slot_of, self._put = slots.by_index.get, slots.put
+        self._on_text = chain.on_text
         self.has_changed = False
         """Is any text of the answer not as it came?"""
         self._open: set[str] = set()
@@ -90,7 +93,7 @@ class TextFlow:
     def feed(self, event: TextDelta) -> Mark:
         """Take some text. Raises RemoteProtocolError."""
         index, text = event.index, event.text
-        slot = self._slots.by_index.get(index)
+        slot = self._slot_of(index)
         if type(slot) is not TextSlot or slot.done:
             raise RemoteProtocolError(
                 f"upstream sent text for block {index}, which is not open for it"
@@ -108,22 +111,37 @@ class TextFlow:
             return ("allow" if self._say(slot, run, text) else "hold"), index
         if run.half or (not text.isascii() and "\ud800" <= text[-1:] <= "\udbff"):
             text = self._whole(run, text)
-        outcome, who = self._chain.on_text(text, run.about)
+            outcome, who = self._on_text(text, run.about)
+            return self._decided(slot, run, text, outcome, who), index
+        outcome, who = self._on_text(text, run.about)
+        if (
+            outcome is text
+            and text
+            and run.started
+            and not run.waiting
+            and not run.echo.held
+            and self._answer is None
+            and (
+                run.scanner is None or (not run.held and not run.known and run.scanner.passes(text))
+            )
+        ):
+            # nearly every piece is as it came, and as most prose without a character at which a
+            # call may begin: what `_decided` would make of it
+            self._put(slot, event)
+            return "allow", index
+        return self._decided(slot, run, text, outcome, who), index
+
+    def _decided(
+        self, slot: TextSlot, run: TextRun, text: str, outcome: str | Block, who: str
+    ) -> VerdictName:
+        """Go by what the policies made of some text."""
         if isinstance(outcome, Block):
             self._block_text(slot, run, outcome, who)
-            return "block", index
+            return "block"
         if outcome == text and not run.echo.held and not run.waiting:
-            # nearly every piece, and as most prose without a character at which a call may begin
-            if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
-                if text is event.text and text and run.started and self._answer is None:
-                    # as it came: what `_release_text` would make of it
-                    self._slots.put(slot, event)
-                else:
-                    self._release_text(slot, run, text)
-            else:
-                self._say(slot, run, text)
-            return ("hold" if run.half else "allow"), index
-        return self._compare(slot, run, text, outcome), index
+            self._say(slot, run, text)
+            return "hold" if run.half else "allow"
+        return self._compare(slot, run, text, outcome)
 
     def _compare(self, slot: Slot, run: TextRun, text: str, approved: str) -> VerdictName:
         """Release what the policies made of text, of which they may hold some."""
