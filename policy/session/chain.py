@@ -311,7 +311,10 @@ class Chain:
                 raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
                 returned = fault(policy, "on_text", self.context.call_id)
-            if type(returned) is not str and not isinstance(returned, str):
+            if returned is text:
+                # nearly always
+                continue
+            if not isinstance(returned, str):
                 return self.blocked(policy, "on_text", returned), policy_name(policy)
             text = returned
         return text, ""

@@ -143,10 +143,12 @@ class Outbox:
 
     def emit(self, event: Event) -> None:
         """Release an event to the client."""
-        if type(event) is BlockStart and event.kind is not BlockKind.SERVER_TOOL_USE:
-            self.emitted_block = True
-        if self.streams:
-            self.visible = True
+        if not self.emitted_block:
+            self.emitted_block = (
+                type(event) is BlockStart and event.kind is not BlockKind.SERVER_TOOL_USE
+            )
+        if not self.visible:
+            self.visible = self.streams
         self.outputs.append(event)
 
     def ping(self) -> None:
