@@ -149,7 +149,8 @@ class Exchange:
         self.restorer = None
         if translated is not None and translated.restore != Restore():
             self.restorer = Restorer(translated.restore, fits=self.blocks.fits)
-        self._find_way()
+        is_direct = self.restorer is None and not self.offset
+        self.feed_text = self.blocks.feed_text if is_direct else None
         self.blocks.look_at(
             self.request,
             upstream.dialect,
@@ -173,11 +174,6 @@ class Exchange:
         self.offset = self.blocks.go_on()
         self.usage.go_on()
         self.decoder = None
-        self._find_way()
-
-    def _find_way(self) -> None:
-        is_direct = self.restorer is None and not self.offset
-        self.feed_text = self.blocks.feed_text if is_direct else None
 
     def ask(self, request: ChatRequest) -> None:
         """Take the request of the next segment."""

@@ -117,7 +117,6 @@ class TextFlow:
         if (
             outcome is text
             and text
-            and run.started
             and not run.waiting
             and not run.echo.held
             and self._answer is None
@@ -127,6 +126,8 @@ class TextFlow:
         ):
             # nearly every piece is as it came, and as most prose without a character at which a
             # call may begin: what `_decided` would make of it
+            if not run.started:
+                self._begin(slot, run)
             self._put(slot, event)
             return "allow", index
         return self._decided(slot, run, text, outcome, who), index
