@@ -19,7 +19,8 @@ from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Polic
 from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.control_options import ControlOptions, MonitorStep, StepOptions
-from policy.effects.touch import Places, load_parser
+from policy.effects.places import Places
+from policy.effects.touch import load_parser
 from policy.monitors.base import Monitor
 from policy.monitors.table import MONITORS
 from policy.protocols import ProtocolStep, Sum, combined, figure, reached

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from policy.builtin.rule_options import Does, Network, Paths, Secrets, Shell, several
 from policy.effects.credentials import secrets_in
 from policy.effects.effect import Effect, matches
-from policy.effects.paths import place
-from policy.effects.touch import LocatedEffect, Places, Source, Touch
+from policy.effects.places import Places
+from policy.effects.touch import LocatedEffect, Source, Touch
 from policy.patterns import NamePatterns
 from protocol.bytes.folding import fold
 
@@ -218,12 +218,7 @@ def _stay(commands: Sequence["Command"], conditions: Sequence[Condition], places
         return False
     speaking = [condition for condition in conditions if condition.speaks_of_effects]
     for command, path in paths if speaking else ():
-        where = place(
-            path,
-            home=places.home,
-            project=places.project,
-            cwd="" if command.cwd is None else command.cwd.known,
-        )
+        where = places.place(path, cwd="" if command.cwd is None else command.cwd.known)
         effect = Effect.of("write", where.scope, where.path, by=command.name)
         if not all(condition.has(effect) for condition in speaking):
             return False

@@ -13,7 +13,7 @@ from policy.base import ALLOW, AskJudge, Block, Context, Judgement, Policy, Tool
 from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.rule_options import Folder, Hosts, Rule
-from policy.effects.touch import Places
+from policy.effects.places import Places
 from policy.judging.view import View
 from policy.monitors import model
 from policy.monitors.model import ModelMonitor

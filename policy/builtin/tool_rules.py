@@ -14,7 +14,7 @@ from policy.base import ALLOW, Block, Context, Policy, Replace, ToolCall, Verdic
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import ToolRulesOptions
-from policy.effects.touch import Places
+from policy.effects.places import Places
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from policy.effects.effect import Effect, Scope
-from policy.effects.network import LISTED
+from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command, Program, Word
 from policy.effects.shell.commands import (
     cloud_commands,
@@ -105,36 +105,18 @@ def is_transparent(command: Command) -> bool:
 
 
 def effects_of(
-    commands: Sequence[Command],
-    *,
-    home: str = "~",
-    project: str = ".",
-    listed: Sequence[str] = LISTED,
-    run: Runner | None = None,
+    commands: Sequence[Command], places: Places = NOWHERE, *, run: Runner | None = None
 ) -> CommandEffects:
-    """Return what the commands do. `listed`: hosts that are known. `run` reads shell texts within
-    programs of other languages."""
-    return _Text(commands, home, project, listed, run).read()
+    """Return what the commands do. `run` reads shell texts within programs of other
+    languages."""
+    return _Text(commands, places, run).read()
 
 
 class _Text:
     """The commands of one text, and what is known of each."""
 
-    def __init__(
-        self,
-        commands: Sequence[Command],
-        home: str,
-        project: str,
-        listed: Sequence[str],
-        run: Runner | None,
-    ) -> None:
-        self.commands, self.home, self.project, self.listed, self.run = (
-            commands,
-            home,
-            project,
-            listed,
-            run,
-        )
+    def __init__(self, commands: Sequence[Command], places: Places, run: Runner | None) -> None:
+        self.commands, self.places, self.run = commands, places, run
         self.all_findings: list[Findings] = []
         self.outputs = CommandOutputs(commands, self.all_findings)
         self.fetched: list[tuple[str, Scope]] = []
@@ -148,9 +130,7 @@ class _Text:
         for command in self.commands:
             findings = Findings(
                 command,
-                home=self.home,
-                project=self.project,
-                listed=self.listed,
+                self.places,
                 origin=self.outputs.origin,
             )
             findings.fetched = tuple(self.fetched)
@@ -328,9 +308,7 @@ class _Text:
             reading = effects_of_code(
                 program.language,
                 program.text.text,
-                home=self.home,
-                project=self.project,
-                listed=self.listed,
+                self.places,
                 run=self.run,
             )
             for effect in reading.effects:
