@@ -117,7 +117,7 @@ def _gone(command: Command, args: Args, findings: Findings) -> None:
     verbs = args.texts[:5]
     first = next(i for i, verb in enumerate(verbs) if _GONE.fullmatch(verb))
     nouns = verbs[first] if "-" in verbs[first] else " ".join(verbs[: first + 1])
-    joined = " ".join(word.known for word in command.words[1:])
+    joined = command.line
     findings.add("delete", "unknown", joined, wide=not _SMALL.search(nouns))
 
 
@@ -172,8 +172,8 @@ _KEEPS = re.compile(
 def _cloud(command: Command, args: Args, findings: Findings) -> None:
     """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
     texts = args.texts
-    flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
-    joined = " ".join(word.known for word in command.words[1:])
+    flags = [text for text in command.texts if text.startswith("-")]
+    joined = command.line
     if any(
         flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags
     ) or texts[-1:] == ["help"]:
@@ -276,7 +276,7 @@ _LOCAL = frozenset(
 def service(command: Command, findings: Findings) -> None:
     """Add what the verbs of a client of some service say: `tool noun delete NAME` deletes there
     what no build makes again."""
-    texts = [word.known for word in command.words[1:] if not word.known.startswith("-")][:4]
+    texts = [text for text in command.texts if not text.startswith("-")][:4]
     place = next((i for i, text in enumerate(texts[:3]) if _ENDS.fullmatch(text.lower())), None)
     if (
         place is None

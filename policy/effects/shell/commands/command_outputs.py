@@ -147,7 +147,7 @@ def _listed(command: Command, findings: Findings) -> list[PathTarget] | None:
         or [PathTarget("./x", "project")]
     )
     if command.name in ("find", "gfind"):
-        texts = [w.known for w in command.words[1:]]
+        texts = command.texts
         return [finding_files.chosen(place, texts) for place in roots]
     if command.name not in _LISTERS:
         return None

@@ -239,7 +239,8 @@ def _fetch(command: Command, args: Args, findings: Findings) -> None:
             )
 
 
-def _submodule(command: Command, args: Args, findings: Findings) -> None:
+def _clone_behind(command: Command, args: Args, findings: Findings) -> None:
+    """`git submodule add URL`, `hg clone URL`, `svn checkout URL FOLDER`."""
     _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
 
 
@@ -306,15 +307,10 @@ send-email
     remote=_remote,
     clone=_clone,
     fetch=_fetch,
-    submodule=_submodule,
+    submodule=_clone_behind,
 )
 """`clean -x` throws away what is ignored: settings and data, too. What `rm` takes away and is
 committed is still in the history."""
-
-
-def _copy(command: Command, args: Args, findings: Findings) -> None:
-    """`hg clone URL`, `svn checkout URL FOLDER`."""
-    _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
 
 
 HANDLERS: dict[str, Handler] = rows(
@@ -344,7 +340,7 @@ gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --d
     1~(?i)alias 2~(?i)set 4-~(?s).*!.* -> persistence startup {}
     1~(?i)extension 2~(?i)install -> execute listed {3-}
 """,
-    copy=_copy,
+    copy=_clone_behind,
     git=_git,
 )
 """What `gh` publishes can be read by others, and what it deletes is gone for all."""

@@ -49,7 +49,7 @@ def _netcat(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _socat(command: Command, args: Args, findings: Findings) -> None:
-    texts = [word.known for word in command.words[1:]]
+    texts = command.texts
     runs = any(re.match(r"(?i)(?:exec|system|shell):", text) for text in texts)
     for word in command.words[1:]:
         text = word.known

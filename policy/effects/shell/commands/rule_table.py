@@ -93,7 +93,7 @@ class Row:
             self.rules = [_rule(line, self.calls) for line in self.lines]
         if self.valued:
             args = args_of(command, self.valued, single="one-dash" in self.valued)
-        words = [word.known for word in command.words[1:]]
+        words = command.texts
         case = _Case(command, args, findings, words, args.texts)
         for rule in self.rules:
             if all(holds(case) for holds in rule.conditions):

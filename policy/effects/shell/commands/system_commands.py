@@ -139,7 +139,7 @@ def _stopped(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _kill(command: Command, args: Args, findings: Findings) -> None:
-    texts = [word.known for word in command.words[1:]]
+    texts = command.texts
     numbers = [t for t in texts if re.fullmatch(r"-?\d+", t)]
     if "-l" in texts or "-L" in texts:
         return

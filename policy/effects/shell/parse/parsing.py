@@ -81,8 +81,8 @@ class Parser(RedirectReader):
                 return Seq(items)
             node = self.chain()
             self.blanks()
-            sign = text[self.at : self.at + 1]
-            if sign == "&" or (sign == ";" and text[self.at + 1 : self.at + 2] not in (";", "&")):
+            sign = self.sign
+            if sign == "&" or (sign == ";" and self.next_sign not in (";", "&")):
                 self.at += 1
             elif sign not in ("\n", "") and not _CLOSER.match(text, self.at):
                 raise self.wrong("no place for this")
@@ -106,10 +106,9 @@ class Parser(RedirectReader):
         items = [self.command()]
         while True:
             self.blanks()
-            text, at = self.text, self.at
-            if text[at : at + 1] != "|" or text[at + 1 : at + 2] == "|":
+            if self.sign != "|" or self.next_sign == "|":
                 return Pipe(items) if len(items) > 1 else items[0]
-            self.at += 2 if text[at + 1 : at + 2] == "&" else 1
+            self.at += 2 if self.next_sign == "&" else 1
             self.blanks(lines=True)
             items.append(self.command())
 
@@ -237,7 +236,7 @@ class Parser(RedirectReader):
         words: list[Parts] = []
         while True:
             self.blanks()
-            if self.text[self.at : self.at + 1] in ("", "\n", ";", "&", "|", ")"):
+            if self.sign in ("", "\n", ";", "&", "|", ")"):
                 return words
             words.append(self.word())
 
@@ -268,7 +267,7 @@ class Parser(RedirectReader):
                 self.blanks()
                 patterns.append(self.word())
                 self.blanks()
-                sign = self.text[self.at : self.at + 1]
+                sign = self.sign
                 self.at += 1
                 if sign == ")":
                     break
@@ -288,7 +287,7 @@ class Parser(RedirectReader):
         words: list[Parts] = []
         while True:
             self.blanks(lines=True)
-            sign = self.text[self.at : self.at + 1]
+            sign = self.sign
             if not sign:
                 raise self.wrong("`]]` is missing")
             if sign in "()<>&|;!" and not self.text.startswith(("<(", ">("), self.at):
@@ -321,7 +320,7 @@ class Parser(RedirectReader):
                 continue
             self.blanks()
             at = self.at
-            sign = text[at : at + 1]
+            sign = self.sign
             if sign in ("", "\n", ";", "|", ")"):
                 break
             if sign == "(":

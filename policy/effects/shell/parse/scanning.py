@@ -29,6 +29,16 @@ class TextScanner:
         before it are left out."""
         self.errors: list[str] = []
 
+    @property
+    def sign(self) -> str:
+        """The sign at its place, empty at the end."""
+        return self.text[self.at : self.at + 1]
+
+    @property
+    def next_sign(self) -> str:
+        """The one behind it."""
+        return self.text[self.at + 1 : self.at + 2]
+
     def heredocs(self) -> None:
         """Read the texts of the heredocs of the line before: the grammar's part."""
         raise NotImplementedError

@@ -64,7 +64,7 @@ class WordReader(TextScanner):
                 self.at += 1
                 self.double_quoted(parts)
             elif sign == "\\":
-                escaped = text[self.at + 1 : self.at + 2]
+                escaped = self.next_sign
                 if escaped not in ("\n", ""):
                     parts.append(Lit(escaped, is_quoted=True))
                 self.at += 2
@@ -72,7 +72,7 @@ class WordReader(TextScanner):
                 parts.append(self.dollar(is_quoted=False))
             elif sign == "`":
                 parts.append(self.backtick(is_quoted=False))
-            elif sign in "<>" and text[self.at + 1 : self.at + 2] == "(":
+            elif sign in "<>" and self.next_sign == "(":
                 self.at += 2
                 parts.append(Proc(sign, self.inner()))
             elif (
@@ -131,7 +131,7 @@ class WordReader(TextScanner):
             if sign == quote:
                 return
             if sign == "\\":
-                escaped = text[self.at + 1 : self.at + 2]
+                escaped = self.next_sign
                 if escaped != "\n":
                     parts.append(
                         Lit(
@@ -152,7 +152,7 @@ class WordReader(TextScanner):
         self.at += 1
         while text.startswith("\\\n", self.at):
             self.at += 2
-        sign = text[self.at : self.at + 1]
+        sign = self.sign
         if sign == "(":
             end = self.closing(self.at + 2) if text.startswith("((", self.at) else -1
             if end >= 0:
@@ -245,7 +245,7 @@ class WordReader(TextScanner):
         self.at = match.end()
         ends = ":}" if part.op == ":" else "/}" if part.op[0] == "/" else "}"
         args = [self.argument(is_quoted, ends)]
-        if self.text[self.at : self.at + 1] in ends[:-1]:
+        if self.sign in ends[:-1]:
             self.at += 1
             args.append(self.argument(is_quoted, "}"))
         part.args = tuple(args)
@@ -278,7 +278,7 @@ class WordReader(TextScanner):
                 self.at += 1
                 self.double_quoted(parts)
             elif sign == "\\":
-                parts.append(Lit(text[self.at + 1 : self.at + 2].replace("\n", ""), is_quoted=True))
+                parts.append(Lit(self.next_sign.replace("\n", ""), is_quoted=True))
                 self.at += 2
             elif sign == "$":
                 parts.append(self.dollar(is_quoted=is_quoted))
