@@ -36,10 +36,6 @@ def _ended(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _container(command: Command, args: Args, findings: Findings) -> None:
-    if args.has("--privileged"):
-        findings.add("privilege", "root", "--privileged")
-    if any(word.known == "host" for word in args.all("--pid")):
-        findings.add("privilege", "root", "--pid=host")
     for word in args.all("--cap-add"):
         if re.search(
             r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known
@@ -295,6 +291,7 @@ def _service(command: Command, args: Args, findings: Findings) -> None:
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
+RUNS := '^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)'
 NOUN := (?:container|image|volume|network|system|builder|compose|stack|service|secret|swarm|node|buildx|pod|machine|context)
 HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)
 PLANS := '^(?:(?:stack|run-all) )*(?:plan|show|validate|output|list|status|get|history|template|lint|diff|synth|preview)(?: |$)'
@@ -311,7 +308,9 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
         --add-host --build-arg --target -H --host --context -c --log-driver --log-opt --tmpfs --ulimit --dns --ip --link
         --volumes-from --cidfile --shm-size --format -n --tail --since --project-name --profile --secret --ssh
         --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
-    + text~'^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)' -> call container
+    + text~<RUNS> --privileged -> privilege root --privileged
+    + text~<RUNS> --pid=host -> privilege root --pid=host
+    + text~<RUNS> -> call container
     text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
     text~'^system prune(?: |$)' -a|--all -> delete temp {} wide
     text~'^volume (?:rm|prune|remove)(?: |$)' -> delete unknown {} wide

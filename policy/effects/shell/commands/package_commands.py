@@ -2,7 +2,7 @@
 repository or a folder."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from policy.effects.effect import Scope
@@ -78,7 +78,10 @@ def source_of(word: Word, findings: Findings) -> Scope:
     return "listed"
 
 
-def _install(command: Command, args: Args, findings: Findings, words: "tuple[Word, ...]") -> None:
+def _install(
+    command: Command, args: Args, findings: Findings, words: Sequence[Word] | None = None
+) -> None:
+    words = args.operands if words is None else words
     for word in words:
         scope = source_of(word, findings)
         if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
@@ -228,10 +231,6 @@ def _remove(words: "tuple[Word, ...]", findings: Findings) -> None:
             findings.add("delete", "system", word.known, wide=True)
 
 
-def _installed(command: Command, args: Args, findings: Findings) -> None:
-    _install(command, args, findings, args.operands)
-
-
 def _removed(command: Command, args: Args, findings: Findings) -> None:
     _remove(args.operands, findings)
 
@@ -273,7 +272,7 @@ twine : -r --repository --repository-url -u -p --config-file
 make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab
     -> execute project {}
 """,
-    install=_installed,
+    install=_install,
     remove=_removed,
     runner=_runner,
 )

@@ -123,7 +123,6 @@ _DOUBT = {"listed": 1, "loopback": 1, "private": 2, "unknown": 3, "other": 4, "m
 
 def wget(command: Command, args: Args, findings: Findings) -> None:
     """`wget` and its like: what they fetch, send and write."""
-    findings.read(*args.all("--post-file|--body-file|-i|--input-file"))
     data = args.all("--post-data|--body-data")
     findings.sent += data
     option_values = args.all(
@@ -153,7 +152,6 @@ def wget(command: Command, args: Args, findings: Findings) -> None:
         args.first("-P|--directory-prefix"),
         findings,
     )
-    findings.write(*args.all("-o|-a|--output-file|--save-cookies"))
 
 
 def httpie(command: Command, args: Args, findings: Findings) -> None:
@@ -179,7 +177,6 @@ def httpie(command: Command, args: Args, findings: Findings) -> None:
             or _carries(url, findings),
         )
     findings.sent += [word for word in args.all("-a|--auth") if word.text is None]
-    findings.write(*args.all("-o|--output"))
 
 
 def has_secret_variable(word: Word) -> bool:
