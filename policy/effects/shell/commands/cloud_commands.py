@@ -190,39 +190,27 @@ def _cloud(command: Command, args: Args, findings: Findings) -> None:
         "s5cmd",
         "azcopy",
     ):
-        _buckets(command, texts, flags, findings)
+        _buckets(command, args, flags, findings)
         return
     _CLOUD(command, args, findings)
 
 
-def _buckets(command: Command, texts: list[str], flags: list[str], findings: Findings) -> None:
-    joined = " ".join([*texts, *flags])
-    verbs = [text for text in texts[:3] if not re.search(r"://|/", text)]
-    broad = any(
-        re.fullmatch(
-            r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m",
-            flag,
-        )
-        for flag in flags
-    )
-    if any(verb in ("rb", "del", "rm", "remove", "rmb", "delete") for verb in verbs):
-        findings.add(
-            "delete",
-            "unknown",
-            joined,
-            wide=broad
-            or "rb" in verbs
-            or "delete" in verbs
-            or any(re.search(r"://[^/]+/?\*?$", text) for text in texts),
-        )
-    elif {"sync", "rsync", "mirror"} & {*verbs} and {
-        "--delete",
-        "--delete-removed",
-        "-d",
-        "--remove",
-        "--delete-destination=true",
-    } & {*flags}:
-        findings.add("delete", "unknown", joined, wide=True)
+_BROAD = r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m"
+_BUCKETS = rows(
+    r"""
+buckets
+    1-3=rb|del|rm|remove|rmb|delete -> delete unknown {all} wide:words~<BROAD> wide:1-3=rb|delete wide:1-~(?s).*://[^/]+/?\*?
+    1-3=sync|rsync|mirror words=--delete|--delete-removed|-d|--remove|--delete-destination=true -> delete unknown {all} wide
+""".replace("<BROAD>", _BROAD)
+)["buckets"]
+"""What the commands of object stores delete."""
+
+
+def _buckets(command: Command, args: Args, flags: list[str], findings: Findings) -> None:
+    _BUCKETS(command, args, findings)
+    joined = " ".join([*args.texts, *flags])
+    verbs = [text for text in args.texts[:3] if not re.search(r"://|/", text)]
+    broad = any(re.fullmatch(_BROAD, flag) for flag in flags)
     paths = [
         word
         for word in command.words[1:]
