@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from policy import preset
 from policy.builtin import control_options as control
-from policy.builtin import effect_rules, text_replace, tool_judge, tool_rules
+from policy.builtin import rule_options, text_replace, tool_judge
 from policy.loading import BUILT_IN
 from policy.monitors import acts
 from policy.monitors import model as model_monitor
@@ -98,15 +98,15 @@ _SECTIONS: dict[type[BaseModel], str] = {
     Pages: "pages",
     Debug: "debug",
     Retention: "retention",
-    tool_rules.ToolRulesOptions: "tool_rules",
-    tool_rules.Rule: "tool_rules: allow[]",
-    tool_rules.DenyRule: "tool_rules: deny[]",
-    tool_rules.Sql: "tool_rules: sql",
-    effect_rules.Does: "tool_rules: does",
-    effect_rules.Shell: "tool_rules: shell",
-    effect_rules.Paths: "tool_rules: paths",
-    effect_rules.Network: "tool_rules: network",
-    effect_rules.Secrets: "tool_rules: secrets",
+    rule_options.ToolRulesOptions: "tool_rules",
+    rule_options.Rule: "tool_rules: allow[]",
+    rule_options.DenyRule: "tool_rules: deny[]",
+    rule_options.Sql: "tool_rules: sql",
+    rule_options.Does: "tool_rules: does",
+    rule_options.Shell: "tool_rules: shell",
+    rule_options.Paths: "tool_rules: paths",
+    rule_options.Network: "tool_rules: network",
+    rule_options.Secrets: "tool_rules: secrets",
     control.ControlOptions: "control",
     control.MonitorStep: "control: monitors[]",
     model_monitor.ModelOptions: "control: monitors[] with use: model",

@@ -7,11 +7,12 @@ from typing import Any
 
 from policy.base import ToolCall
 from policy.effects.argument_names import dialect_of_tool
+from policy.effects.places import NOWHERE, Places
 from policy.effects.sql import ANY, Kind, NotOneStatement, kinds_of
 from policy.effects.sql_effects import read_sql
 from policy.effects.surface import surface_of
 from policy.effects.surface_parts import Surface
-from policy.effects.touch import NOWHERE, Places, Touch, touch_of
+from policy.effects.touch import Touch, touch_of
 from policy.schemas.schema_work import SchemaBudget
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.bytes.folding import fold, is_plain, without_unseen

@@ -17,9 +17,10 @@ from pydantic_core import InitErrorDetails
 from policy import protocols
 from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.arguments import Looks
+from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.control_options import ControlOptions, MonitorStep, StepOptions
-from policy.builtin.tool_rules import CompiledRule, weight_of
-from policy.effects.touch import Places, load_parser
+from policy.effects.places import Places
+from policy.effects.touch import load_parser
 from policy.monitors.base import Monitor
 from policy.monitors.table import MONITORS
 from policy.protocols import ProtocolStep, Sum, combined, figure, reached

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import Feedback, Release
-from policy.builtin.tool_rules import Folder, Hosts, Rule
+from policy.builtin.rule_options import Folder, Hosts, Rule
 from policy.monitors.acts import Share
 from policy.protocols import Combine, Do
 from protocol.bounds import MAX_MONITORS, MAX_RULES

@@ -7,157 +7,18 @@ address, and nothing is unsure.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
-
-from policy.effects.credentials import KINDS, check_kind, secrets_in
-from policy.effects.effect import Effect, HostScope, Kind, PathScope, Scope, matches
-from policy.effects.paths import place
-from policy.effects.touch import LocatedEffect, Places, Source, Touch
-from policy.patterns import NamePattern, NamePatterns
+from policy.builtin.rule_options import Does, Network, Paths, Secrets, Shell, several
+from policy.effects.credentials import secrets_in
+from policy.effects.effect import Effect, matches
+from policy.effects.places import Places
+from policy.effects.touch import LocatedEffect, Source, Touch
+from policy.patterns import NamePatterns
 from protocol.bytes.folding import fold
 
 if TYPE_CHECKING:
     from policy.effects.shell.command import Command, Word
-
-
-def _check_some(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value:
-        raise ValueError("is empty: put something there, or take the line out")
-    return value
-
-
-Several = Annotated[tuple[str, ...], AfterValidator(_check_some)]
-Kinds = Annotated[tuple[Kind, ...], AfterValidator(_check_some)]
-Scopes = Annotated[tuple[Scope, ...], AfterValidator(_check_some)]
-PathScopes = Annotated[tuple[PathScope, ...], AfterValidator(_check_some)]
-HostScopes = Annotated[tuple[HostScope, ...], AfterValidator(_check_some)]
-
-
-_HOSTS = frozenset[str](get_args(HostScope))
-_PATHS = frozenset[str](get_args(PathScope))
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Does(_Strict):
-    """Effects anywhere in the call: of a command, a file tool's path, an address, or a script that
-    is written to a file."""
-
-    effects: Kinds | None = None
-    """The effects. Unset: any."""
-    scope: Scopes | None = None
-    """Where they happen. Unset: anywhere."""
-    wide: bool | None = None
-    """True: the effect is on a whole tree, a glob or many things; with an address, something is
-    sent there. False: it is on one thing. Unset: either."""
-    target: NamePattern | list[NamePattern] | None = None
-    """The path or host, as reports name it. Unset: any."""
-    by: NamePattern | list[NamePattern] | None = None
-    """The command or tool that has the effect. Unset: any."""
-    argument: str | Several | None = None
-    """Look only at this top-level argument, or these. Unset: all."""
-
-    @model_validator(mode="after")
-    def _can_be(self) -> "Does":
-        if self.effects is None or self.scope is None:
-            return self
-        if set(self.effects) == {"network"} and _HOSTS.isdisjoint(self.scope):
-            raise ValueError(
-                f"nothing is asked over a network in the scope {self.scope[0]!r}: a host is"
-                f" {', '.join(sorted(_HOSTS))}"
-            )
-        if {"read", "write"}.issuperset(self.effects) and _PATHS.isdisjoint(self.scope):
-            raise ValueError(
-                f"no file is in the scope {self.scope[0]!r}, which is one of hosts: a path is in"
-                f" {', '.join(sorted(_PATHS))}"
-            )
-        return self
-
-    @property
-    def sources(self) -> tuple[Source, ...] | None:
-        """Where effects are looked for; None: everywhere."""
-        return None
-
-
-class Shell(Does):
-    """Effects of commands: shell text, code, and programs in them."""
-
-    commands: Several | None = None
-    """Names of commands, or their first words, as in `git status`. Deny: one of them runs. Allow:
-    no others run."""
-    unsure: bool | None = None
-    """True: also match when the effects of the commands cannot be known. Deny rules only."""
-
-    @property
-    def sources(self) -> tuple[Source, ...] | None:
-        """Commands that run now."""
-        return ("shell",)
-
-
-class Paths(_Strict):
-    """Paths in the arguments of file tools."""
-
-    does: Kinds | Kind | None = None
-    """`read`, `write` or `delete`, or a list of them. Unset: any."""
-    scope: PathScopes | None = None
-    """Where the path is. Unset: anywhere."""
-    wide: bool | None = None
-    """True: a whole tree, or a glob."""
-    target: NamePattern | list[NamePattern] | None = None
-    """The path. Unset: any."""
-    argument: str | Several | None = None
-    """Look only at these top-level arguments. Unset: those with names that suggest a path."""
-
-    @model_validator(mode="after")
-    def _is_about_files(self) -> "Paths":
-        kinds = _several(self.does) or ()
-        if odd := [kind for kind in kinds if kind not in ("read", "write", "delete")]:
-            raise ValueError(
-                f"`does` of `paths` is read, write or delete, and {odd[0]!r} is none of them: write"
-                " it under `does: {effects: ...}`"
-            )
-        return self
-
-
-class Network(_Strict):
-    """Addresses in the arguments of any tool."""
-
-    scope: HostScopes | None = None
-    """Where the host is. Unset: anywhere."""
-    sends: bool | None = None
-    """True: the call also sends something to it. Unset: either."""
-    target: NamePattern | list[NamePattern] | None = None
-    """The URL. Unset: any."""
-    argument: str | Several | None = None
-    """Look only at these top-level arguments."""
-
-
-class Secrets(_Strict):
-    """Credentials in the arguments, recognised by their form: provider keys, tokens, private keys.
-    Deny rules only."""
-
-    kinds: NamePattern | list[NamePattern] | None = None
-    """Kinds of credentials, such as `github` or `private_key`. Unset: any."""
-    argument: str | Several | None = None
-    """Look only at these top-level arguments."""
-
-    @field_validator("kinds")
-    @classmethod
-    def _are_kinds(
-        cls, kinds: NamePattern | list[NamePattern] | None
-    ) -> NamePattern | list[NamePattern] | None:
-        for kind in kinds if isinstance(kinds, list) else [kinds] if kinds is not None else ():
-            if not any(map(NamePatterns(kind).match, KINDS)):
-                check_kind(kind if isinstance(kind, str) else kind.re2)
-        return kinds
-
-
-def _several(value: Any) -> tuple[Any, ...] | None:
-    return None if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
 class Condition:
@@ -166,27 +27,23 @@ class Condition:
 
     def __init__(
         self,
+        clause: Does | Paths | Network,
         sources: tuple[Source, ...] | None,
         kinds: Iterable[str] | None,
         scopes: Iterable[str] | None,
         wide: bool | None,
-        *,
-        target: NamePattern | list[NamePattern] | None = None,
-        by: NamePattern | list[NamePattern] | None = None,
-        arguments: tuple[str, ...] | None = None,
-        commands: tuple[str, ...] | None = None,
-        unsure: bool = False,
     ) -> None:
+        by = clause.by if isinstance(clause, Does) else None
+        commands = clause.commands if isinstance(clause, Shell) else None
+        arguments = several(clause.argument)
         self._sources = sources
         self.kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
-        self._target = None if target is None else NamePatterns(target)
+        self._target = None if clause.target is None else NamePatterns(clause.target)
         self._by = None if by is None else NamePatterns(by)
         self._arguments = None if arguments is None else frozenset(map(fold, arguments))
-        self._commands = (
-            None if commands is None else [tuple(command.split()) for command in commands]
-        )
-        self._names = frozenset(words[0] for words in self._commands or ())
-        self.wants_unsure = unsure
+        self._commands = [tuple(command.split()) for command in commands or ()]
+        self._names = frozenset(words[0] for words in self._commands)
+        self.wants_unsure = isinstance(clause, Shell) and bool(clause.unsure)
         self.speaks_of_effects = (
             bool(self.kinds or self._scopes or self._target or self._by) or wide is not None
         )
@@ -207,18 +64,13 @@ class Condition:
 
     def is_about(self, act: LocatedEffect) -> bool:
         """Does it say anything about this effect?"""
-        return (self._sources is None or act.source in self._sources) and (
-            self._arguments is None or fold(act.argument) in self._arguments
-        )
+        return self.covers(act.source, act.argument)
 
     def covers(self, source: Source, argument: str) -> bool:
         """Does it say what may be done by what stands in this argument?"""
-        in_source = (
-            self.is_about_commands
-            if source == "shell"
-            else self._sources is None or source in self._sources
+        return (self._sources is None or source in self._sources) and (
+            self._arguments is None or fold(argument) in self._arguments
         )
-        return in_source and (self._arguments is None or fold(argument) in self._arguments)
 
     def has(self, effect: Effect) -> bool:
         """Is the effect among those that are named?"""
@@ -233,7 +85,7 @@ class Condition:
         texts = [command.name, *(word.text for word in command.words[1:])]
         return any(
             texts[0] == words[0].rpartition("/")[2].lower() and _leads(texts, words)
-            for words in self._commands or ()
+            for words in self._commands
         )
 
     def is_named(self, command: "Command") -> bool:
@@ -262,7 +114,7 @@ class Condition:
                 and words[:1] == behind
                 and texts[: len(words) - 1] == list(words[1:])
             )
-            for words in self._commands or ()
+            for words in self._commands
         )
 
 
@@ -366,12 +218,7 @@ def _stay(commands: Sequence["Command"], conditions: Sequence[Condition], places
         return False
     speaking = [condition for condition in conditions if condition.speaks_of_effects]
     for command, path in paths if speaking else ():
-        where = place(
-            path,
-            home=places.home,
-            project=places.project,
-            cwd="" if command.cwd is None else command.cwd.known,
-        )
+        where = places.place(path, cwd="" if command.cwd is None else command.cwd.known)
         effect = Effect.of("write", where.scope, where.path, by=command.name)
         if not all(condition.has(effect) for condition in speaking):
             return False
@@ -395,7 +242,7 @@ them."""
 
 
 def _is_plain(name: str, value: "Word", command: str) -> bool:
-    from policy.effects.shell.run.values import OWN_NAME
+    from policy.effects.shell.variable_names import OWN_NAME
 
     if name == "IFS":
         return command == "read" or value.text == ""
@@ -428,50 +275,19 @@ def compiled(
     shell: Shell | None, does: Does | None, paths: Paths | None, network: Network | None
 ) -> list[Condition]:
     """Return the conditions of a rule; all must hold."""
-    conditions = []
-    for clause in (shell, does):
-        if clause is not None:
-            of_shell = clause if isinstance(clause, Shell) else Shell()
-            named: dict[str, Any] = {
-                "target": clause.target,
-                "by": clause.by,
-                "arguments": _several(clause.argument),
-            }
-            more: dict[str, Any] = {"commands": of_shell.commands, "unsure": bool(of_shell.unsure)}
-            conditions.append(
-                Condition(
-                    clause.sources, clause.effects, clause.scope, clause.wide, **named, **more
-                )
-            )
+    conditions = [
+        Condition(clause, clause.sources, clause.effects, clause.scope, clause.wide)
+        for clause in (shell, does)
+        if clause is not None
+    ]
     if paths is not None:
-        kinds = _several(paths.does)
-        conditions.append(
-            Condition(
-                ("paths",),
-                kinds,
-                paths.scope,
-                paths.wide,
-                target=paths.target,
-                arguments=_several(paths.argument),
-            )
-        )
+        kinds = several(paths.does)
+        conditions.append(Condition(paths, ("paths",), kinds, paths.scope, paths.wide))
     if network is not None:
         conditions.append(
-            Condition(
-                ("network",),
-                ("network",),
-                network.scope,
-                network.sends,
-                target=network.target,
-                arguments=_several(network.argument),
-            )
+            Condition(network, ("network",), ("network",), network.scope, network.sends)
         )
     return conditions
-
-
-def arguments_of(secrets: Secrets) -> tuple[str, ...] | None:
-    """Return the top-level arguments that are looked at; None for all."""
-    return _several(secrets.argument)
 
 
 def has_secret(secrets: Secrets, texts: Iterable[str]) -> bool:

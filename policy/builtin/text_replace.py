@@ -138,16 +138,15 @@ class TextReplace(Policy):
 
     def on_text(self, text: str, block: TextBlock) -> str:
         """Return what is decided."""
-        if block.kind is BlockKind.THINKING and not self.options.thinking:
-            return text
-        key = block.field or block.index
-        held = self._held.get(key)
+        held = self._held.get(block.field or block.index) if self._held else None
         is_all_out = held is None or held.position == len(held.text)
         if is_all_out and not self._has_patterns and self._beginning.search(text) is None:
             # nearly every piece: nothing waits, and no literal begins in it (1.3 us instead of 6.8)
             return text
+        if block.kind is BlockKind.THINKING and not self.options.thinking:
+            return text
         if held is None:
-            held = self._held[key] = _Held(block.index)
+            held = self._held[block.field or block.index] = _Held(block.index)
         elif held.block != block.index:
             held.begin(block.index)
         held.text += text

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.arguments import Looks
-from policy.builtin.tool_rules import CompiledRule, Folder, Hosts, Rule, weight_of
-from policy.effects.touch import Places
+from policy.builtin.compiled_rules import CompiledRule, weight_of
+from policy.builtin.rule_options import Folder, Hosts, Rule
+from policy.effects.places import Places
 from policy.judging.view import View
 from policy.monitors import model
 from policy.monitors.model import ModelMonitor

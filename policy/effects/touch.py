@@ -26,11 +26,12 @@ from policy.effects.carried import (
     unwrapped,
 )
 from policy.effects.effect import Effect
-from policy.effects.network import LISTED, host_of, host_scope
-from policy.effects.paths import place, written
+from policy.effects.network import host_of, host_scope
+from policy.effects.paths import written
+from policy.effects.places import Places
 from policy.effects.stored import MAX_CHARS, StoredTexts, stored_in
 from policy.effects.surface import surface_of
-from policy.effects.surface_parts import ShellText, Surface, UrlUse
+from policy.effects.surface_parts import PathUse, ShellText, Surface, UrlUse
 from protocol.bytes.folding import is_plain, without_unseen
 
 if TYPE_CHECKING:
@@ -43,17 +44,6 @@ _MAX_SHELL_WORK = 100
 """What the first texts of a call may take, counted in commands; beyond it no other is read."""
 _MOST_REMEMBERED = 65_536
 """Characters of arguments up to which a reading is remembered."""
-
-
-class Places(msgspec.Struct, frozen=True):
-    """The project folder, the home folder and the hosts that the operator knows."""
-
-    project: str = "."
-    home: str = "~"
-    hosts: tuple[str, ...] = ()
-
-
-NOWHERE = Places()
 
 
 class LocatedEffect(msgspec.Struct, frozen=True):
@@ -100,71 +90,98 @@ def touch_of(call: ToolCall, places: Places, surface: Surface | None = None) -> 
     )
 
 
-def _read(surface: Surface, name: str, places: Places) -> Touch:
-    acts: dict[LocatedEffect, None] = {}
-    unsure: dict[str, None] = (
-        {} if surface.is_whole else {"size: more arguments than are looked at": None}
-    )
-    commands: list[Command] = []
-    texts: list[tuple[str, str, StoredTexts | None]] = [
-        (_in_folder(text, places), text.argument, None) for text in surface.shell
-    ]
-    for use in surface.paths:
-        where = place(use.path, home=places.home, project=places.project)
-        acts[
-            LocatedEffect(
-                "paths",
-                use.argument,
-                Effect.of(use.does, where.scope, where.path, wide=use.wide or where.wide, by=name),
-            )
-        ] = None
-        if use.does == "write":
-            for kind in written(where):
-                acts[
-                    LocatedEffect(
-                        "paths", use.argument, Effect.of(kind, where.scope, where.path, by=name)
-                    )
-                ] = None
-        if use.does == "write" and use.content:
-            stored = stored_in(where.path, where.scope, use.content)
-            texts += [(text, use.argument, stored) for text in stored.scripts]
-            if not stored.is_whole:
-                unsure["size: a file that is written runs more than is read"] = None
-            from policy.effects.leaks import leaks
-            from policy.effects.written_code import destroys
+class _Reader:
+    """Reads one call. `name`: the tool's."""
 
-            content = use.content[:MAX_CHARS]
-            for effect in (
-                *stored.effects,
-                *leaks(where.path, content),
-                *destroys(where.path, content),
-            ):
-                acts[LocatedEffect("stored", use.argument, effect)] = None
-    left = _MAX_SHELL_WORK
-    for text, argument, of_file in texts:
-        if left < 0:
-            unsure["size: more commands than are read in one call"] = None
-            break
-        left -= _shell(text, argument, of_file, places, acts, unsure, commands)
-    for url in surface.urls:
-        for effect in _of_address(url, name, places):
-            acts[
-                LocatedEffect("paths" if effect.kind == "read" else "network", url.argument, effect)
-            ] = None
-    for message in surface.messages:
-        if carries_secret(message.text):
-            acts[
-                LocatedEffect(
-                    "network", message.argument, Effect.of("secret", "other", name, by=name)
-                )
-            ] = None
-    return Touch(
-        tuple(acts),
-        tuple(unsure),
-        tuple(commands),
-        surface,
-        frozenset(act.effect.kind for act in acts),
-    )
+    def __init__(self, surface: Surface, name: str, places: Places) -> None:
+        self._surface, self._name, self._places = surface, name, places
+        self._acts: dict[LocatedEffect, None] = {}
+        self._unsure: dict[str, None] = {}
+        self._commands: list[Command] = []
+        self._texts: list[tuple[str, str, StoredTexts | None]] = []
+        """Texts for a shell, with the argument that holds each, and the file where it is written
+        to one."""
+
+    def read(self) -> Touch:
+        surface = self._surface
+        if not surface.is_whole:
+            self._unsure["size: more arguments than are looked at"] = None
+        for text in surface.shell:
+            self._texts.append((_in_folder(text, self._places), text.argument, None))
+        for use in surface.paths:
+            self._path(use)
+        left = _MAX_SHELL_WORK
+        for shell_text, argument, of_file in self._texts:
+            if left < 0:
+                self._unsure["size: more commands than are read in one call"] = None
+                break
+            left -= self._shell(shell_text, argument, of_file)
+        for url in surface.urls:
+            for effect in _of_address(url, self._name, self._places):
+                source: Source = "paths" if effect.kind == "read" else "network"
+                self._add(source, url.argument, effect)
+        for message in surface.messages:
+            if carries_secret(message.text):
+                effect = Effect.of("secret", "other", self._name, by=self._name)
+                self._add("network", message.argument, effect)
+        return Touch(
+            tuple(self._acts),
+            tuple(self._unsure),
+            tuple(self._commands),
+            surface,
+            frozenset(act.effect.kind for act in self._acts),
+        )
+
+    def _add(self, source: Source, argument: str, *effects: Effect) -> None:
+        for effect in effects:
+            self._acts[LocatedEffect(source, argument, effect)] = None
+
+    def _path(self, use: PathUse) -> None:
+        where = self._places.place(use.path)
+        wide = use.wide or where.wide
+        effect = Effect.of(use.does, where.scope, where.path, wide=wide, by=self._name)
+        self._add("paths", use.argument, effect)
+        if use.does != "write":
+            return
+        for kind in written(where):
+            effect = Effect.of(kind, where.scope, where.path, by=self._name)
+            self._add("paths", use.argument, effect)
+        if not use.content:
+            return
+        from policy.effects.leaks import leaks
+        from policy.effects.written_code import destroys
+
+        stored = stored_in(where.path, where.scope, use.content)
+        self._texts += [(text, use.argument, stored) for text in stored.scripts]
+        if not stored.is_whole:
+            self._unsure["size: a file that is written runs more than is read"] = None
+        content = use.content[:MAX_CHARS]
+        self._add("stored", use.argument, *stored.effects)
+        self._add("stored", use.argument, *leaks(where.path, content))
+        self._add("stored", use.argument, *destroys(where.path, content))
+
+    def _shell(self, text: str, argument: str, of_file: StoredTexts | None) -> int:
+        """Add what one text does; return what reading it took."""
+        from policy.effects.shell.reading import read
+
+        work = 0
+        forms = [text] if is_plain(text) else [*dict.fromkeys((text, *without_unseen(text)))]
+        for number, form in enumerate(forms):
+            reading = read(form, self._places)
+            work += reading.work
+            for effect in reading.effects:
+                if of_file is None or of_file.keeps(effect):
+                    self._add("shell" if of_file is None else "stored", argument, effect)
+            if number == 0:
+                # what a lenient reader takes for it adds effects; that it reads badly says nothing
+                # about the text that is there
+                self._commands += reading.commands
+                self._unsure |= dict.fromkeys(reading.unsure)
+        return work
+
+
+def _read(surface: Surface, name: str, places: Places) -> Touch:
+    return _Reader(surface, name, places).read()
 
 
 _remembered = lru_cache(maxsize=16)(_read)
@@ -173,54 +190,17 @@ _remembered = lru_cache(maxsize=16)(_read)
 def _in_folder(text: ShellText, places: Places) -> str:
     """The text as it would run in its folder. A folder that may be the project is ignored: its
     location is not known."""
-    if not text.folder or place(text.folder, home=places.home, project=places.project).scope in (
-        "project",
-        "home",
-        "unknown",
-    ):
+    if not text.folder or places.place(text.folder).scope in ("project", "home", "unknown"):
         return text.text
     return f"cd {quoted(text.folder)}\n{text.text}"
 
 
-def _shell(
-    text: str,
-    argument: str,
-    of_file: StoredTexts | None,
-    places: Places,
-    acts: dict[LocatedEffect, None],
-    unsure: dict[str, None],
-    commands: "list[Command]",
-) -> int:
-    """Add what one text does; return what reading it took."""
-    from policy.effects.shell.reading import read
-
-    work = 0
-
-    forms = [text] if is_plain(text) else [*dict.fromkeys((text, *without_unseen(text)))]
-    for number, form in enumerate(forms):
-        reading = read(
-            form, home=places.home, project=places.project, listed=(*LISTED, *places.hosts)
-        )
-        work += reading.work
-        for effect in reading.effects:
-            if of_file is None or of_file.keeps(effect):
-                acts[LocatedEffect("shell" if of_file is None else "stored", argument, effect)] = (
-                    None
-                )
-        if number == 0:
-            # what a lenient reader takes for it adds effects; that it reads badly says nothing
-            # about the text that is there
-            commands += reading.commands
-            unsure |= dict.fromkeys(reading.unsure)
-    return work
-
-
 def _of_address(url: UrlUse, by: str, places: Places) -> list[Effect]:
     if (path := local_file(url.url)) is not None:
-        where = place(path, home=places.home, project=places.project)
+        where = places.place(path)
         return [Effect.of("read", where.scope, where.path, wide=where.wide, by=by)]
     inner = unwrapped(url.url)
-    scope = host_scope(inner, (*LISTED, *places.hosts))
+    scope = places.host_scope(inner)
     effects = [Effect.of("network", scope, url.url, wide=url.sends, by=by)]
     if is_smuggling(inner):
         # what stands in it are commands for whatever listens there

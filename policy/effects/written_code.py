@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 
 from policy.effects.effect import Effect
-from policy.effects.network import LISTED
 from policy.effects.paths import place
 from policy.effects.shell.programs.code import argument_at
 
@@ -169,7 +168,7 @@ def _shell_texts(path: str, content: str) -> Iterator[str]:
 def _of_shell(text: str) -> Iterator[Effect]:
     from policy.effects.shell.reading import read
 
-    for effect in read(text, listed=LISTED).effects:
+    for effect in read(text).effects:
         is_loss = (
             effect.kind == "delete"
             and effect.wide

@@ -192,11 +192,11 @@ def cut(name: str, text: str, limit: int) -> dict[str, Any]:
     if size_of(text) <= limit:
         return {name: text}
     begins, ends = _ends(text, text, limit)
-    return {
-        f"{name}_begins": begins,
-        "characters_left_out": max(1, len(text) - len(begins) - len(ends)),
-        f"{name}_ends": ends,
-    }
+    return _both_ends(name, begins, ends, max(1, len(text) - len(begins) - len(ends)))
+
+
+def _both_ends(name: str, begins: str, ends: str, left_out: int) -> dict[str, Any]:
+    return {f"{name}_begins": begins, "characters_left_out": left_out, f"{name}_ends": ends}
 
 
 def _ends(begins: str, ends: str, limit: int) -> tuple[str, str]:
@@ -253,11 +253,7 @@ def _text(excerpt: EarlierText, limit: int) -> dict[str, Any]:
         return cut(excerpt.kind.value, excerpt.begins + excerpt.ends, limit)
     begins, ends = _ends(excerpt.begins, excerpt.ends, limit)
     left_out = excerpt.left_out + len(excerpt.begins) + len(excerpt.ends) - len(begins) - len(ends)
-    return {
-        f"{excerpt.kind.value}_begins": begins,
-        "characters_left_out": left_out,
-        f"{excerpt.kind.value}_ends": ends,
-    }
+    return _both_ends(excerpt.kind.value, begins, ends, left_out)
 
 
 def _call(call: EarlierCall) -> dict[str, Any]:

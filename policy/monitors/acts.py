@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policy.base import Context, ToolCall
 from policy.effects.effect import Effect
+from policy.effects.places import Places
 from policy.effects.severity import severity, worst
-from policy.effects.touch import LocatedEffect, Places, touch_of
+from policy.effects.touch import LocatedEffect, touch_of
 from policy.monitors.base import Monitor
 from policy.scores import Score
 

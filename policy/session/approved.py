@@ -9,7 +9,7 @@ policies decide, and see that the call has no definition. Must not know: events,
 from typing import Any
 
 from policy.schemas.schemas import ToolSchemas
-from policy.session.chain import Decided
+from policy.session.decision import Decided
 from protocol.bytes.json_strict import loads_arguments, normal_arguments
 from protocol.request import ChatRequest, Tool
 from protocol.requests.names import OfferedNames

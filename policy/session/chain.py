@@ -5,7 +5,6 @@ A hook that raises or returns an invalid value is a fault: the content is blocke
 """
 
 import logging
-import sys
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -15,131 +14,23 @@ from policy.base import (
     ALLOW,
     HOOKS,
     Allow,
-    AskJudge,
     Block,
     Context,
-    Defer,
-    Feedback,
-    Judgement,
-    JudgeQuestion,
     OtherBlock,
     Policy,
-    Replace,
     TextBlock,
-    ToolCall,
-    Verdict,
     is_built_in,
 )
-from policy.hooks import raised_at
-from policy.scores import ProtocolChoice
-from policy.session import checked, nonces
-from protocol.bounds import MAX_ASKS
-from protocol.bytes.json_strict import AmbiguousJson, dumps, loads_call
+from policy.session import checked
+from policy.session.faults import fault, hook_result, policy_name
+from protocol.bytes.json_strict import dumps, loads_call
 from protocol.changed import Unclear, reconciled
 from protocol.errors import PolicyFailed, TookTooLong
 from protocol.events import BlockKind
-from protocol.records import VerdictName
 from protocol.request import ChatRequest, Tool
 from protocol.requests.copied import anchored, copied, copied_json, copied_tool
 
 log = logging.getLogger(__name__)
-
-_VERDICTS = Allow, Block, Replace, Defer, AskJudge
-
-
-class Decided(msgspec.Struct, frozen=True):
-    """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy`
-    names who decided, `rule` by which rule.
-
-    `message` is the cause as the notice says it, `detail` and `advice` what it says besides
-    (`policy.session.notices`). `defer`: the model that is to answer instead, where that is still
-    possible; else the call is blocked.
-    """
-
-    verdict: VerdictName
-    reason: str = ""
-    policy: str = ""
-    message: str = ""
-    arguments: str | None = None
-    rule: str = ""
-    detail: str = ""
-    advice: str = ""
-    feedback: Feedback = "message"
-    defer: str = ""
-
-    @classmethod
-    def allow(
-        cls, arguments: str, *, reason: str = "", policy: str = "", rule: str = ""
-    ) -> "Decided":
-        """Release the call as it is."""
-        return cls("allow", reason, policy, "", arguments, rule)
-
-    @classmethod
-    def replace(cls, arguments: str, *, reason: str, policy: str, rule: str) -> "Decided":
-        """Release the call with these arguments instead."""
-        return cls("replace", reason, policy, "", arguments, rule)
-
-    @classmethod
-    def of(cls, block: Block, policy: str) -> "Decided":
-        """Withhold what a policy blocks."""
-        return cls("block", block.reason, policy, block.message, None, block.rule, block.detail)
-
-    @classmethod
-    def deny(
-        cls,
-        reason: str,
-        *,
-        policy: str = "",
-        message: str = "",
-        rule: str = "",
-        advice: str = "",
-    ) -> "Decided":
-        """Withhold the call."""
-        return cls("block", reason, policy, message, None, rule, "", advice)
-
-
-def policy_name(policy: Policy) -> str:
-    """The policy's stable name."""
-    return policy.name or type(policy).__name__
-
-
-def _fault(policy: Policy, hook: str, call_id: str, problem: str = "") -> Block:
-    """Note a fault and return its block. To be called where a hook raised, whatever it raised.
-
-    A hook is synchronous, so no cancellation can reach it: what looks like one is its own. Only
-    Ctrl-C passes.
-    """
-    error = sys.exc_info()[1]
-    if isinstance(error, KeyboardInterrupt):
-        raise error
-    # without the traceback: an error's text can hold prompts
-    problem = (
-        type(error).__name__ if error is not None else problem or "returned what the hook may not"
-    )
-    at = raised_at(error, type(policy).__module__) if error is not None else ""
-    log.error(
-        "policy fault",
-        extra={
-            "policy": policy_name(policy),
-            "hook": hook,
-            "call_id": call_id,
-            "error": problem,
-            "at": at,
-        },
-    )
-    return Block("fault")
-
-
-def _result(policy: Policy, hook: str, call_id: str, *arguments: object) -> object:
-    """What a hook returned, or the block of a fault: it is foreign code, and may raise anything."""
-    try:
-        # looked up in here: what stands there may raise, too
-        returned: object = getattr(policy, hook)(*arguments)
-        return returned
-    except TookTooLong:
-        raise
-    except BaseException:  # noqa: BLE001 - whatever it raised, what it was to decide about is blocked
-        return _fault(policy, hook, call_id)
 
 
 def _options(request: ChatRequest) -> bytes:
@@ -260,7 +151,7 @@ class Chain:
         except TookTooLong:
             raise
         except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is refused
-            _fault(policy, "for_call", self.context.call_id)
+            fault(policy, "for_call", self.context.call_id)
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed") from None
         if (
             type(clone) is not type(policy)
@@ -268,7 +159,7 @@ class Chain:
             or clone.context is not context
             or not HOOKS.isdisjoint(vars(clone))
         ):
-            _fault(policy, "for_call", self.context.call_id, "returned no copy for the call")
+            fault(policy, "for_call", self.context.call_id, "returned no copy for the call")
             raise PolicyFailed(f"the policy {policy_name(policy)!r} failed")
         return clone
 
@@ -334,7 +225,7 @@ class Chain:
         None where that is the request as it was.
         """
         call_id = self.context.call_id
-        returned = _result(policy, "on_request", call_id, argument)
+        returned = hook_result(policy, "on_request", call_id, argument)
         returned = argument if returned is None else returned
         if returned is request:
             return None
@@ -354,7 +245,7 @@ class Chain:
                 else f"returned a {type(returned).__name__}"
             )
         if wrong or not isinstance(returned, ChatRequest | Block):
-            return _fault(policy, "on_request", self.context.call_id, wrong)
+            return fault(policy, "on_request", self.context.call_id, wrong)
         return returned
 
     def approve(self, request: ChatRequest) -> None:
@@ -419,8 +310,11 @@ class Chain:
             except TookTooLong:
                 raise
             except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the text is blocked
-                returned = _fault(policy, "on_text", self.context.call_id)
-            if type(returned) is not str and not isinstance(returned, str):
+                returned = fault(policy, "on_text", self.context.call_id)
+            if returned is text:
+                # nearly always
+                continue
+            if not isinstance(returned, str):
                 return self.blocked(policy, "on_text", returned), policy_name(policy)
             text = returned
         return text, ""
@@ -428,16 +322,16 @@ class Chain:
     def blocked(self, policy: Policy, hook: str, returned: object) -> Block:
         """Return a hook's return value if it is a valid block, else the block of a fault."""
         if not isinstance(returned, Block):
-            return _fault(policy, hook, self.context.call_id)
+            return fault(policy, hook, self.context.call_id)
         wrong = checked.problem(returned)
-        return _fault(policy, hook, self.context.call_id, wrong) if wrong else returned
+        return fault(policy, hook, self.context.call_id, wrong) if wrong else returned
 
     def on_text_end(self, block: TextBlock) -> tuple[str | Block, str]:
         """Flush what the policies held back, each through those behind it."""
         released = ""
         for position, policy in enumerate(self._text):
             call_id = self.context.call_id
-            returned = _result(policy, "on_text_end", call_id, block)
+            returned = hook_result(policy, "on_text_end", call_id, block)
             if not isinstance(returned, str):
                 return self.blocked(policy, "on_text_end", returned), policy_name(policy)
             passed, who = self.on_text(returned, block, position + 1)
@@ -454,169 +348,7 @@ class Chain:
                 if is_foreign
                 else block
             )
-            try:
-                returned: object = policy.on_other(argument)
-            except TookTooLong:
-                raise
-            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
-                returned = _fault(policy, "on_other", self.context.call_id)
+            returned = hook_result(policy, "on_other", self.context.call_id, argument)
             if not isinstance(returned, Allow):
                 return self.blocked(policy, "on_other", returned), policy_name(policy)
         return ALLOW, ""
-
-
-class Decision:
-    """One tool call on its way through a chain. `question` is set while a judge must be asked;
-    `decided` at the end.
-
-    `step` counts the asks on this call from 0, so that each has its own judgement. What one policy
-    makes of the call is shown again to those before it: rules that allowed other arguments. They
-    may only block then, and no judge is asked again.
-    """
-
-    def __init__(self, chain: Chain, call: ToolCall) -> None:
-        self._chain, self._call, self._at = chain, call, 0
-        self._original = call.arguments
-        self._replaced_by = ("", "", "")
-        self._asked = set[int]()
-        """Places of the policies that asked a judge."""
-        self.step = -1
-        self.may_ask_next = False
-        """Rules are through, and the policies that may ask a judge come next."""
-        self.question: JudgeQuestion | None = None
-        self.asker = ""
-        self.decided: Decided | None = None
-        self.choices: tuple[tuple[str, ProtocolChoice], ...] = ()
-        """What protocols decided on the way, each with the name of its policy."""
-
-    def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
-        """Go on until something is decided or must be asked; `judgement` answers the question that
-        is open.
-
-        Not `may_ask`: no further than the rules.
-        """
-        policies = self._chain.deciders
-        while self.decided is None:
-            if self._at == len(policies):
-                who, reason, rule = self._replaced_by
-                arguments = self._call.arguments
-                decide = Decided.allow if arguments == self._original else Decided.replace
-                self.decided = decide(arguments, reason=reason, policy=who, rule=rule)
-                return
-            policy = policies[self._at]
-            if policy.asks and not may_ask:
-                self.may_ask_next = True
-                return
-            verdict = self._ask(policy, judgement)
-            judgement = None
-            match verdict:
-                case Allow():
-                    self._at += 1
-                case Block():
-                    self._block(policy, verdict)
-                case Replace():
-                    self._replace(policy, verdict)
-                case Defer():
-                    model = (
-                        verdict.model
-                        if verdict.model in policy.defers_to and not self._chain.is_deferred
-                        else ""
-                    )
-                    self._block(
-                        policy,
-                        Block(verdict.reason, verdict.message, verdict.rule, feedback="silent"),
-                        model,
-                    )
-                case AskJudge():
-                    self.step += 1
-                    if self.step >= MAX_ASKS:
-                        self._block(policy, Block("too_many_asks"))
-                        return
-                    self.question, self.asker = verdict.question, policy_name(policy)
-                    self._asked.add(self._at)
-                    return
-
-    def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
-        self.question = None
-        hook, call_id = (
-            ("on_tool_call" if judgement is None else "on_judgement"),
-            self._chain.context.call_id,
-        )
-        call = self._given(policy, is_asked=judgement is None)
-        try:
-            verdict: object = (
-                policy.on_tool_call(call)
-                if judgement is None
-                else policy.on_judgement(call, judgement)
-            )
-        except TookTooLong:
-            raise
-        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
-            return _fault(policy, hook, call_id)
-        if verdict is ALLOW:
-            return ALLOW
-        if not isinstance(verdict, _VERDICTS):
-            return _fault(policy, hook, call_id)
-        if isinstance(verdict, AskJudge) and not policy.asks:
-            return _fault(policy, hook, call_id, "asked a judge without `asks = True`")
-        if isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii():
-            # nearly always: what ours ask is sound, but that the provider chooses the name
-            return verdict
-        if wrong := checked.problem(verdict):
-            return _fault(policy, hook, call_id, wrong)
-        if not isinstance(verdict, AskJudge) and verdict.choice is not None:
-            self.choices = (*self.choices, (policy_name(policy), verdict.choice))
-        return verdict
-
-    def _given(self, policy: Policy, *, is_asked: bool) -> ToolCall:
-        """The call as a policy gets it. A rule behind one that changes `value` must read what is
-        released, so each has its own."""
-        call = self._call
-        is_foreign = not is_built_in(type(policy))
-        if policy.asks and (is_foreign or is_asked or policy.asks_again):
-            nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
-            call = msgspec.structs.replace(call, nonce=nonce)
-        if not is_foreign:
-            return call
-        return msgspec.structs.replace(
-            call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool)
-        )
-
-    def _block(self, policy: Policy, block: Block, defer: str = "") -> None:
-        self.decided = msgspec.structs.replace(
-            Decided.of(block, policy_name(policy)), feedback=block.feedback, defer=defer
-        )
-
-    def _replace(self, policy: Policy, verdict: Replace) -> None:
-        try:
-            value = self._chain.loads_call(self._call.name, verdict.arguments)
-        except AmbiguousJson:
-            self._block(policy, _fault(policy, "on_tool_call", self._chain.context.call_id))
-            return
-        self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
-        self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
-        for place, earlier in enumerate(self._chain.deciders[: self._at]):
-            new_verdict = self._ask(earlier, None)
-            if isinstance(new_verdict, AskJudge) and place in self._asked:
-                # its rules let it pass, and its judge has answered: asking in turn would have no
-                # end
-                continue
-            if isinstance(new_verdict, Defer):
-                new_verdict = Block(
-                    new_verdict.reason, new_verdict.message, new_verdict.rule, feedback="silent"
-                )
-            if isinstance(new_verdict, Block):
-                self._block(earlier, new_verdict)
-                return
-            if isinstance(new_verdict, AskJudge) or (
-                isinstance(new_verdict, Replace) and new_verdict.arguments != verdict.arguments
-            ):
-                # it does not let these pass either, or only if a judge does, which nobody asked
-                self._block(earlier, Block("conflict"))
-                return
-        self._at += 1
-
-    @property
-    def call(self) -> ToolCall:
-        """The call as it stands, replaced arguments included."""
-        return self._call

@@ -16,7 +16,7 @@ A session of its own, so that calls under all other series pay nothing for it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any
 from weakref import proxy
 
 import msgspec
@@ -25,55 +25,31 @@ from policy.base import Policy
 from policy.session import opening, trusted
 from policy.session.answer import likeness, metadata
 from policy.session.answer.held import HeldBlocks
-from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.answer_log import AnswerLog
+from policy.session.attempts import STAGES, AttemptLog, Discarded, SecondAnswer, Stage
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo
 from policy.session.exchange import Continuation, Exchange
-from policy.session.opening import Destination
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
 from protocol.events import (
-    ArgumentsDelta,
-    BlockKind,
-    BlockStart,
     BlockStop,
     Event,
     MessageStart,
     MessageStop,
     StopReason,
-    TextDelta,
     UpstreamFailed,
     Usage,
 )
-from protocol.records import PASSED, AttemptRecord, BlockRecord, VerdictName
+from protocol.records import PASSED, BlockRecord, VerdictName
 from protocol.request import ChatRequest
 from settings.config import Config
 
 _CUT_OFF = frozenset((StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONTEXT_WINDOW))
 """Ends of an answer that cannot take another's place."""
-_PLAIN = (BlockStart, BlockStop, TextDelta, ArgumentsDelta)
-"""What every dialect can say."""
-_KINDS = ("first", "defer")
 _END = MessageStop(StopReason.END_TURN)
-
-Stage = Literal["first", "kept", "discarded", "second", "replaced", "given_up"]
-Choice = Literal["keep", "discard", "ask", "give_up"]
-
-# The call's own model answers first. Its answer is kept, which is final, or discarded: then it is on
-# its way to the record, and nothing is asked before it is there. Then the second answer comes. It
-# replaces the first, or is given up, as the first is where the second request cannot be made or the
-# record is too late. Whatever goes out after that is made of the call's own model's answer.
-_STAGES: Final[dict[tuple[Stage, Choice], Stage]] = {
-    ("first", "keep"): "kept",
-    ("first", "discard"): "discarded",
-    ("discarded", "ask"): "second",
-    ("discarded", "give_up"): "given_up",
-    ("second", "keep"): "replaced",
-    ("second", "give_up"): "given_up",
-}
 
 
 def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Session:
@@ -82,96 +58,6 @@ def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Se
         if policy.defers_to and call.endpoint != "count_tokens":
             return DeferringSession(call, policies, config)
     return Session(call, policies, config)
-
-
-class Discarded(NamedTuple):
-    """The first answer, of which a policy deferred `call`. `end` is how it ended, if it is no part
-    of a turn."""
-
-    call: CallSlot
-    upstream: Destination
-    usage: Usage
-    end: MessageStop | None
-
-    def write_usage(self, usage: Usage) -> dict[str, Any]:
-        """Counts as its dialect writes them."""
-        return DIALECTS[self.upstream.dialect].write_usage(usage)
-
-
-class AttemptLog:
-    """Which chunks were of which answer, for the record."""
-
-    def __init__(self) -> None:
-        self._sent_to = ("", "")
-        self._next_seq, self._seq = 1, 0
-        self._ended: list[tuple[int, int, int, Usage]] = []
-        """Upstream answers that have ended: the segment, its first and last chunk, its usage."""
-
-    def send(self, upstream: str, model: str) -> None:
-        """Take where the request goes."""
-        self._sent_to = (upstream, model)
-
-    def feed(self, seq: int) -> None:
-        """Take that chunks came up to `seq`."""
-        self._seq = seq
-
-    def end(self, exchange: Exchange) -> None:
-        """Take that a segment has ended."""
-        span = exchange.segment, self._next_seq, self._seq, exchange.usage.reported
-        self._ended.append(span)
-        self._next_seq = self._seq + 1
-
-    def records(self, outbox: Outbox, attempt: int, *, is_chosen: bool) -> None:
-        """Record the answer, whose last segment has ended."""
-        upstream, model = self._sent_to
-        for segment, first, last, usage in self._ended:
-            outbox.records.append(
-                AttemptRecord(
-                    call_id=outbox.call.call_id,
-                    segment=segment,
-                    attempt=attempt,
-                    at=outbox.at,
-                    kind=_KINDS[attempt],
-                    upstream=upstream,
-                    model=model,
-                    first_seq=first,
-                    end_seq=last,
-                    chosen=is_chosen,
-                    input_tokens=usage.input_tokens,
-                    output_tokens=usage.output_tokens,
-                )
-            )
-        self._ended = []
-
-
-class SecondAnswer:
-    """The second answer as the client gets it. `is_foreign`: it is of another dialect than the
-    first."""
-
-    def __init__(self, *, is_foreign: bool) -> None:
-        self.is_foreign = is_foreign
-        self._gone: set[int] = set()
-        """Indices of blocks that are left out."""
-
-    def leave_out(self, gone: set[int]) -> None:
-        """Leave out these blocks."""
-        self._gone = gone
-
-    def shown(self, event: Event) -> Event | None:
-        """An event as the client gets it, None where it does not."""
-        index = getattr(event, "index", -1)
-        if index in self._gone:
-            return None
-        if not self.is_foreign:
-            return event
-        if not isinstance(event, _PLAIN):
-            return None
-        if not isinstance(event, BlockStart):
-            return event
-        if event.kind not in (BlockKind.TEXT, BlockKind.TOOL_USE):
-            self._gone.add(index)
-            return None
-        return msgspec.structs.replace(event, body=None) if event.body else event
 
 
 class DeferringSession(Session):
@@ -308,19 +194,6 @@ class DeferringSession(Session):
             self._held_start = None
             self.out.emit(start)
 
-    def _emit_start_alike(self, exchange: Exchange, first: Discarded) -> None:
-        """The same with the first answer's id and model, and the usage of this one."""
-        if (start := self._held_start) is None:
-            return
-        usage, extra = exchange.usage.at_start, start.extra
-        if "usage" in extra:
-            counts = first.write_usage(usage)
-            extra = extra | {"usage": likeness.in_shape(extra["usage"], counts)}
-        self._held_start = msgspec.structs.replace(
-            start, usage=likeness.usage_alike(start.usage, usage), extra=extra
-        )
-        self._emit_start()
-
     def _emit(self, event: Event) -> None:
         if self._replacement is not None:
             shown = self._replacement.shown(event)
@@ -337,7 +210,7 @@ class DeferringSession(Session):
             usage.show(likeness.usage_alike(first.usage, usage.total))
         super()._complete(exchange, event)
         if self._stage == "first":
-            self._stage = _STAGES[self._stage, "keep"]
+            self._stage = STAGES[self._stage, "keep"]
         self._forget()
 
     def _end_extra(self, exchange: Exchange, event: MessageStop) -> dict[str, Any]:
@@ -346,21 +219,13 @@ class DeferringSession(Session):
             return event.extra
         if discarded is None or replacement is None or exchange.blocks.is_cut:
             return super()._end_extra(exchange, event)
-        first = discarded.end
-        if first is None:
-            return {}
-        second_extra = (
-            {}
-            if replacement.is_foreign
-            else super()._end_extra(exchange, event)
-            if exchange.usage.is_continued
-            else event.extra
-        )
-        usage = exchange.usage.total
-        counts = discarded.write_usage(usage) if "usage" in first.extra else {}
-        return likeness.end_extra(
-            first, event, second_extra, counts | second_extra.get("usage", {})
-        )
+        if replacement.is_foreign:
+            extra: dict[str, Any] = {}
+        elif exchange.usage.is_continued:
+            extra = super()._end_extra(exchange, event)
+        else:
+            extra = event.extra
+        return discarded.end_extra(event, extra, exchange.usage.total)
 
     # --- the turn ---
 
@@ -394,7 +259,7 @@ class DeferringSession(Session):
         elif isinstance(end, Continue):
             self._take("drain")
         else:
-            self._stage = _STAGES[self._stage, "keep"]
+            self._stage = STAGES[self._stage, "keep"]
             self._open(blocks)
 
     def _decide_second(self, exchange: Exchange, blocks: HeldBlocks, first: Discarded) -> None:
@@ -413,7 +278,7 @@ class DeferringSession(Session):
 
     def _replace(self, exchange: Exchange, blocks: HeldBlocks, first: Discarded) -> None:
         """Let the second answer take the place of the first."""
-        self._stage = _STAGES[self._stage, "keep"]
+        self._stage = STAGES[self._stage, "keep"]
         self._record_attempt(exchange, is_chosen=True)
         if self._replacement is not None:
             self._replacement.leave_out(
@@ -421,7 +286,8 @@ class DeferringSession(Session):
                     has_text=self._sent_events.has_text, is_foreign=self._replacement.is_foreign
                 )
             )
-        self._emit_start_alike(exchange, first)
+        if self._held_start is not None:
+            self._held_start = first.start_alike(self._held_start, exchange.usage.at_start)
         self._open(blocks)
 
     def _open(self, blocks: HeldBlocks) -> None:
@@ -438,7 +304,7 @@ class DeferringSession(Session):
         blocks.slots.pump()
         for index in self._sent_events.unended:
             self._emit(BlockStop(index))
-        self._stage = _STAGES[self._stage, "discard"]
+        self._stage = STAGES[self._stage, "discard"]
         self._fate = "discarded"
         self._record_attempt(exchange, is_chosen=False)
         release = "whole" if self._is_whole or not self.out.streams else "early"
@@ -491,7 +357,7 @@ class DeferringSession(Session):
         except PipelineError as error:
             self._give_up(first, error.message)
             return
-        self._stage = _STAGES[self._stage, "ask"]
+        self._stage = STAGES[self._stage, "ask"]
         self._take("ask_again")
         self._before = first.usage
         blocks = self._make_blocks(chain, request.without_history())
@@ -528,7 +394,7 @@ class DeferringSession(Session):
             self._record_attempt(exchange, is_chosen=False)
             blocks.discard()
             self._before = exchange.usage.total
-        self._stage = _STAGES[self._stage, "give_up"]
+        self._stage = STAGES[self._stage, "give_up"]
         self.out.note("not_deferred", -1, why)
         decided = msgspec.structs.replace(denied.final, verdict="block")
         self.out.records.append(

@@ -1,19 +1,20 @@
 """What there is of a call once its request is approved: where it goes, and what its answer has come
 to. Must not know: effects, the phases of a session."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from policy.session.answer.blocks import CallBlocks
+from policy.session.answer.slots import Mark
 from policy.session.chain import Chain
 from policy.session.opening import Destination
 from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.dialects.turns import BaseTurnBuilder, StoredTurn
 from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
-from protocol.events import PAUSES, Event, StopReason, Usage
+from protocol.events import PAUSES, Event, StopReason, TextDelta, Usage
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore, Translated
@@ -125,6 +126,8 @@ class Exchange:
         self.continuation: Continuation | None = None
         self._dialect = DIALECTS[upstream.dialect]
         self.decoder: Decoder | None = None
+        self.feed_text: Callable[[TextDelta], Mark] | None = None
+        """Takes text to which nothing is to be done before."""
 
     def put_turns(self, stored: Sequence[StoredTurn]) -> tuple[str, tuple[str, ...]]:
         """Put recorded turns into the request; returns the container to go on with, and what was
@@ -146,6 +149,8 @@ class Exchange:
         self.restorer = None
         if translated is not None and translated.restore != Restore():
             self.restorer = Restorer(translated.restore, fits=self.blocks.fits)
+        is_direct = self.restorer is None and not self.offset
+        self.feed_text = self.blocks.feed_text if is_direct else None
         self.blocks.look_at(
             self.request,
             upstream.dialect,

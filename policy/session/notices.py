@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from policy.base import Block, Executor, shown
-from policy.session.chain import Decided
+from policy.session.decision import Decided
 from protocol.reasons import SENTENCES
 from settings.config import NoticeForm
 

@@ -9,23 +9,21 @@ the same outputs, and a running hash over them proves it. Must not know: Redis, 
 reach the client."""
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any
 
 import msgspec
 
-from policy.base import Context, Judgement, Policy
-from policy.session import nonces, opening
+from policy.base import Judgement, Policy
+from policy.session import opening
 from policy.session.answer import metadata
-from policy.session.answer.blocks import CallBlocks
-from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import Continue, Mark
-from policy.session.chain import Chain
-from policy.session.effects import CallInfo, Respond, SessionEffects, State
+from policy.session.effects import CallInfo, Respond
 from policy.session.exchange import Continuation, Exchange
+from policy.session.phases import RESTING
+from policy.session.request_side import RequestSide
 from protocol import errors_wire
 from protocol.dialects.table import CLIENTS, DIALECTS
-from protocol.dialects.turns import Lost, StoredTurn
-from protocol.errors import InvalidRequest, PipelineError, RemoteProtocolError, key_memory
+from protocol.errors import PipelineError, RemoteProtocolError
 from protocol.events import (
     BY_CONTENT,
     ArgumentsDelta,
@@ -44,9 +42,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.records import Record, VerdictName
-from protocol.request import ChatRequest
-from protocol.stored_answers import StoredAnswers
+from protocol.records import VerdictName
 from settings.config import Config
 
 WITHHELD: Mark = ("withheld", -1)
@@ -61,194 +57,23 @@ _OF_BLOCKS = (
 )
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
 
-Phase = Literal["new", "waiting", "approved", "answering", "paused", "drained", "stopped"]
-Step = Literal["wait", "approve", "send", "pause", "drain", "go_on", "stop", "ask_again"]
 
-# A new session waits first if its request continues kept answers: without these it cannot even be
-# read. Once it was read and the policies let it pass it is approved, and stays so while recorded
-# turns are looked up. Then it is sent, and the answer is taken. Where upstream pauses its turn, what
-# else comes of that answer is withheld; the turn is drained once all before the pause has gone out,
-# and goes on when the upstream answer has ended, too: the next segment is a request of its own,
-# approved and sent as the first. Whatever ends the message or refuses the request stops the session:
-# then nothing more is taken, though verdicts that are still to come may release what waits. Only
-# another model's answer in place of this one begins anew, from a turn that has ended
-# (`policy.session.deferring`). A step that is not here is a bug: it raises KeyError, and the call is
-# denied.
-_PHASES: Final[dict[tuple[Phase, Step], Phase]] = {
-    ("new", "wait"): "waiting",
-    ("new", "approve"): "approved",
-    ("new", "stop"): "stopped",
-    ("waiting", "approve"): "approved",
-    ("waiting", "stop"): "stopped",
-    ("approved", "send"): "answering",
-    ("approved", "stop"): "stopped",
-    ("answering", "pause"): "paused",
-    ("answering", "stop"): "stopped",
-    ("paused", "drain"): "drained",
-    ("paused", "stop"): "stopped",
-    ("paused", "ask_again"): "approved",
-    ("drained", "drain"): "drained",
-    ("drained", "go_on"): "approved",
-    ("drained", "stop"): "stopped",
-    ("stopped", "drain"): "stopped",
-    ("stopped", "stop"): "stopped",
-    ("stopped", "ask_again"): "approved",
-}
-
-_RESTING: Final[tuple[Phase, ...]] = ("paused", "drained", "stopped")
-"""Nothing more is expected of this upstream answer."""
-
-
-class Session:
+class Session(RequestSide):
     """One call. Feed it, then `drain` what it wants done."""
 
-    may_defer = False
-    """May it send its request to another model, too?"""
-
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
-        self.call, self.out = call, Outbox(call, config.notices)
-        self.at = self.out.set_time
-        """Sets the time of what is taken in next (Unix ms); only records carry it."""
-        self._policies, self._config = policies, config
-        self._phase: Phase = "new"
-        self.state: State = "ACTIVE"
-        self.stop_reason, self.status = "", 200
-        self.request: ChatRequest | None = None
-        """As the client sent it; without its history once that is not needed any more."""
-        self.dropped: tuple[str, ...] = ()
-        """Parameters of the request that were left out on its way to another dialect."""
-        self._awaiting = b""
-        """The request that waits for kept answers."""
-        self._exchange: Exchange | None = None
-        """There is one once the request is approved."""
-        self._stored: Sequence[StoredTurn] = ()
+        super().__init__(call, policies, config)
         self._streamed = 0
         """Characters of the upstream's last answer."""
         self._at_eof = False
         """Has the upstream's last answer ended?"""
 
-    def _take(self, step: Step) -> None:
-        self._phase = _PHASES[self._phase, step]
-
-    # --- what the worker calls ---
-
-    def begin(self, body: bytes | None) -> None:
-        """Validate the request, run the request hooks, translate; gives Dispatch or Respond, or
-        first asks for kept answers or recorded turns."""
-        wanted = opening.kept_answers(self.call, body)
-        if wanted is None or body is None:
-            self._begin(body, None)
-            return
-        self._take("wait")
-        self._awaiting = body
-        self.out.look_up(wanted)
-
-    def answers(self, stored_answers: StoredAnswers) -> None:
-        """Take the kept answers that were asked for, and begin."""
-        if self.awaits_answers:
-            body, self._awaiting = self._awaiting, b""
-            self._begin(body, stored_answers)
-
-    @property
-    def awaits_answers(self) -> bool:
-        """Has it not begun yet?"""
-        return self._phase == "waiting"
-
-    @property
-    def awaiting_bytes(self) -> int:
-        """The size of the request that begins with them."""
-        return len(self._awaiting)
-
-    def unbegun(self) -> list[Record]:
-        """The first records of a call that ends before it begins."""
-        return opening.records(self.call, None, "", "") if self.awaits_answers else []
-
-    def drain(self) -> SessionEffects:
-        """Return what is wanted since the last time."""
-        return self.out.drain()
-
-    def _begin(self, body: bytes | None, stored_answers: StoredAnswers | None) -> None:
-        call, model, upstream = self.call, "", ""
-        try:
-            if body is None:
-                raise InvalidRequest(
-                    "the request body was lost before a worker could read it", code="body_lost"
-                )
-            if stored_answers is not None:
-                body = opening.continued(call, body, stored_answers, self._config, self.out)
-            self._take_body(body)
-            request = CLIENTS[call.dialect].decode_request(body, endpoint=call.endpoint)
-            request = self.request = opening.begun(request, stored_answers)
-            model = request.model
-            if request.stream:
-                self.out.stream()
-            call = self.call = opening.identified(call, request)
-            destination = opening.route(call, self._config, request)
-            upstream = destination.name
-            chain = self._make_chain(request)
-            approved = self._approve(chain, request)
-            if approved.model != model:
-                destination = opening.route(call, self._config, approved)
-                upstream = destination.name
-            blocks = self._make_blocks(chain, request.without_history())
-        except PipelineError as error:
-            self.out.records += opening.records(call, self.request, model, upstream)
-            self._refuse(error)
-            return
-        self._take("approve")
-        self._exchange = Exchange(chain, destination, approved, blocks)
-        self.out.records += opening.records(call, request, model, upstream)
-        wanted = opening.lookup(call, destination, approved)
-        self.out.look_up(wanted)
-        if wanted is None:
-            self._dispatch(self._exchange, "")
-
-    def _take_body(self, body: bytes) -> None:
-        """Take the request as it is read."""
-
-    def _make_chain(self, request: ChatRequest) -> Chain:
-        call = self.call
-        context = Context(
-            call.call_id,
-            nonces.derived(call.nonce, nonces.POLICIES),
-            call.key,
-            call.session,
-            request,
-        )
-        return opening.chain_of(call, self._policies, context, self._config)
-
-    def _approve(self, chain: Chain, request: ChatRequest) -> ChatRequest:
-        """The request as it goes upstream. Raises Forbidden where a policy blocks it."""
-        return opening.approve(chain, request, self.out)
-
-    def _make_blocks(self, chain: Chain, request: ChatRequest) -> CallBlocks:
-        return CallBlocks(self.out, chain, request)
-
-    def turns(self, stored: Sequence[StoredTurn], *, lost: Sequence[Lost] = ()) -> None:
-        """Take the recorded turns that were asked for, and send the request. `lost`: why others are
-        missing."""
-        exchange = self._exchange
-        if exchange is None or self._phase != "approved":
-            return
-        if "memory" in lost:
-            self._refuse(key_memory())
-            return
-        if lost:
-            self.out.note(
-                "turns_lost",
-                0,
-                f"earlier turns may be missing from the request: {', '.join(dict.fromkeys(lost))}",
-            )
-        self._stored = stored
-        container, self.dropped = exchange.put_turns(stored)
-        self._dispatch(exchange, container)
-
-    def refuse(self, error: PipelineError) -> None:
-        """Answer with an error instead of beginning (unknown policy, a revision that cannot be
-        loaded)."""
-        self._awaiting = b""
-        self.out.records += opening.records(self.call, None, "", "")
-        self._refuse(error)
+    def anew(self) -> "Session":
+        """The session of the same call that has taken nothing; what broke off in the middle of a
+        step is not to be used again."""
+        made = type(self)(self.call, self._policies, self._config)
+        made.out.hash.follow_as(self.out.hash)
+        return made
 
     def chunks(self, seq: int, raw: Sequence[bytes]) -> list[Mark]:
         """Take chunks `seq`, `seq + 1`, ...; returns what is known of each."""
@@ -270,12 +95,11 @@ class Session:
                 if (
                     len(events) == 1
                     and type(event := events[0]) is TextDelta
-                    and exchange.restorer is None
-                    and not exchange.offset
+                    and (feed_text := exchange.feed_text) is not None
                 ):
                     # nearly every chunk
                     self._streamed += len(event.text)
-                    marks.append(exchange.blocks.feed_text(event))
+                    marks.append(feed_text(event))
                     continue
             except RemoteProtocolError as error:
                 marks.append(self._fail(error.message, seq + offset))
@@ -328,7 +152,7 @@ class Session:
         self._at_eof = True
         if self._phase == "stopped":
             return
-        if self._phase in _RESTING:
+        if self._phase in RESTING:
             self._pump()
             return
         exchange = self._exchange
@@ -337,7 +161,7 @@ class Session:
                 self._events(exchange, exchange.decode_rest(), -1)
         except RemoteProtocolError as error:
             self._fail(error.message, -1)
-        if self._phase not in _RESTING:
+        if self._phase not in RESTING:
             self._fail("upstream ended its answer without finishing it", -1)
 
     def failed(self, code: str, *, seq: int = -1) -> None:
@@ -375,13 +199,6 @@ class Session:
         missing = exchange.usage.missing(self._streamed) if exchange is not None else None
         return None if missing is None else self.spent.plus(missing)
 
-    def anew(self) -> "Session":
-        """The session of the same call that has taken nothing; what broke off in the middle of a
-        step is not to be used again."""
-        made = type(self)(self.call, self._policies, self._config)
-        made.out.hash.follow_as(self.out.hash)
-        return made
-
     @property
     def held_bytes(self) -> int:
         """How large what is held is that one step may decide on (calls, a whole answer), by the
@@ -389,66 +206,10 @@ class Session:
         exchange = self._exchange
         return exchange.blocks.calls.held * exchange.chain.weight if exchange is not None else 0
 
-    def follow(self, released: int, digest: str) -> None:
-        """Keep the digest at this number of outputs, and put keepalives where those of `digest`,
-        the last owner's, were."""
-        self.out.hash.follow(released, digest)
-
-    def ping(self) -> None:
-        """Add a keepalive."""
-        self.out.ping()
-
-    @property
-    def checkpoint_digest(self) -> str:
-        """The running hash there."""
-        return self.out.hash.checkpoint_digest
-
     @property
     def unasked(self) -> list[int]:
         """The blocks whose tool call waits for its turn to be asked about."""
         return self._exchange.blocks.unasked if self._exchange is not None else []
-
-    def has_verdict(self, block: int) -> bool:
-        """Is the verdict on this block on record?"""
-        return block in self.out.recorded
-
-    # --- the request ---
-
-    def _refuse(self, error: PipelineError) -> None:
-        self._take("stop")
-        self.state, self.status = "FAILED", error.http_status
-        self.out.put(opening.refusal(self.call.dialect, error))
-
-    def _dispatch(self, exchange: Exchange, container: str) -> None:
-        request = exchange.request
-        try:
-            sent, translated = opening.dispatch(
-                self.call,
-                exchange.upstream,
-                request,
-                container,
-                changed=request is not self.request or not request.is_as_written,
-            )
-        except PipelineError as error:
-            if exchange.segment:
-                self._failed(UpstreamFailed("api_error", error.message))
-            else:
-                self._refuse(error)
-            return
-        self._take("send")
-        if isinstance(sent, Respond):
-            self._take("stop")
-        exchange.sent(translated)
-        if not exchange.segment:
-            if translated is not None and translated.dropped:
-                self.dropped += tuple(n for n in translated.dropped if n not in self.dropped)
-            if self.dropped:
-                self.out.note("dropped", 0, ", ".join(self.dropped))
-            exchange.collect_turn(opening.turn_builder(self.call, exchange.upstream))
-        self.out.put(sent)
-        if exchange.continuation is None and self.request is not None:
-            self.request = self.request.without_history()
-            exchange.forget_history()
 
     def _count(self, exchange: Exchange, raw: bytes) -> Mark:
         client = CLIENTS[self.call.dialect].token_counts

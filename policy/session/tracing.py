@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from policy.base import HOOKS, Context, Policy
-from policy.session.chain import Chain, policy_name
+from policy.session.chain import Chain
 from policy.session.effects import Tracer
+from policy.session.faults import policy_name
 
 _TRACER = "_sluice_tracer"
 _TOLD = sorted(HOOKS - {"for_call"})

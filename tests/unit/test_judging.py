@@ -22,7 +22,8 @@ from policy.judging import prompt as judging
 from policy.judging import view as judge_view
 from policy.judging.prompt import JudgementInvalid, parse_reply, sealed, without
 from policy.loading import load
-from policy.session.chain import Chain, Decision
+from policy.session.chain import Chain
+from policy.session.decision import Decision
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, TextPart, Tool, Turn
 from settings.config import PolicyStep

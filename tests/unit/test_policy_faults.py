@@ -28,7 +28,8 @@ from policy.base import (
 from policy.builtin.control import Control
 from policy.builtin.tool_rules import ToolRules
 from policy.session import checked
-from policy.session.chain import Chain, Decision
+from policy.session.chain import Chain
+from policy.session.decision import Decision
 from protocol.bounds import MAX_ASKS, MAX_MESSAGE_CHARS, MAX_REASON_CHARS
 from protocol.bytes.json_strict import loads_arguments
 from protocol.events import BlockKind

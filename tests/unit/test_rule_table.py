@@ -2,6 +2,7 @@
 
 import pytest
 
+from policy.effects.places import NOWHERE
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.args import args_of
 from policy.effects.shell.commands.findings import Findings
@@ -12,7 +13,7 @@ from policy.effects.shell.run.resolving import resolve
 def added(rules: str, text: str) -> list[str]:
     """The effects that a row of `x` adds for a command."""
     command: Command = resolve(text).commands[0]
-    findings = Findings(command, home="~", project=".", listed=(), origin=lambda word: [])
+    findings = Findings(command, NOWHERE, origin=lambda word: [])
     rows(f"x : -v\n{rules}")["x"](command, args_of(command), findings)
     return [
         f"{e.kind} {e.scope} {e.target}{'*' if e.wide else ''}".strip() for e in findings.effects

@@ -113,6 +113,16 @@ class Command(msgspec.Struct, frozen=True):
     programs: tuple[Program, ...] = ()
     """Program texts that it would run itself. Several: `sed -e a -e b`, `awk` after a pipe."""
 
+    @property
+    def texts(self) -> list[str]:
+        """The words behind its name, as far as they are known."""
+        return [word.known for word in self.words[1:]]
+
+    @property
+    def line(self) -> str:
+        """The same as one text."""
+        return " ".join(self.texts)
+
 
 class Resolved(msgspec.Struct, frozen=True):
     """All commands that the text would run, in the order in which they stand, and why something

@@ -8,8 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from policy.effects.effect import Effect
-from policy.effects.network import LISTED
-from policy.effects.paths import place
+from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.effects_of import effects_of
 from policy.effects.shell.programs.code import Runner
@@ -44,18 +43,16 @@ class Reading(msgspec.Struct, frozen=True):
 def load() -> None:
     """Load what the first text would else wait for: the parser of SQL, tables of letters."""
     for client in ("psql", "mysql", "sqlite3 x", "sqlcmd", "snowsql"):
-        _read(f"{client} -c 'select 1'; echo \u2013", "~", ".", LISTED, 0)
+        _read(f"{client} -c 'select 1'; echo \u2013", NOWHERE, 0)
     fold("\u2013")
 
 
-def read(
-    text: str, *, home: str = "~", project: str = ".", listed: Sequence[str] = LISTED
-) -> Reading:
+def read(text: str, places: Places = NOWHERE) -> Reading:
     """Return what a shell text would do. Never raises, bounded; the last texts are remembered."""
-    return _reader(text)(text, home, project, tuple(listed), 0)
+    return _reader(text)(text, places, 0)
 
 
-def _runner(home: str, project: str, listed: tuple[str, ...], depth: int, cut: list[str]) -> Runner:
+def _runner(places: Places, depth: int, cut: list[str]) -> Runner:
     """Read the texts of one text, all together no more than their bound. `cut`: gets why something
     in them was not read."""
     left = [_MAX_INNER_CHARS, _MAX_INNER_WORK]
@@ -65,7 +62,7 @@ def _runner(home: str, project: str, listed: tuple[str, ...], depth: int, cut: l
         if depth >= _MAX_DEPTH or left[0] < 0 or left[1] < 0:
             cut.append("size: more programs in programs than are read")
             return ()
-        reading = _reader(text)(text, home, project, listed, depth + 1)
+        reading = _reader(text)(text, places, depth + 1)
         left[1] -= reading.work
         cut.extend(why for why in reading.unsure if why.startswith("size:"))
         return reading.effects
@@ -74,13 +71,13 @@ def _runner(home: str, project: str, listed: tuple[str, ...], depth: int, cut: l
 
 
 def _stored(
-    files: Sequence[tuple[str, str]], home: str, project: str, run: Runner, cut: list[str]
+    files: Sequence[tuple[str, str]], places: Places, run: Runner, cut: list[str]
 ) -> list[Effect]:
     """Return what files do later that the text writes: hooks of packages, steps of builds,
     scripts."""
     effects: list[Effect] = []
     for path, content in files:
-        stored = stored_in(path, place(path, home=home, project=project).scope, content)
+        stored = stored_in(path, places.place(path).scope, content)
         effects += stored.effects
         if not stored.is_whole:
             cut.append("size: a file that is written runs more than is read")
@@ -89,11 +86,11 @@ def _stored(
     return effects
 
 
-def _made(text: str, home: str, project: str, listed: tuple[str, ...], depth: int) -> Reading:
-    resolved = resolve(text, home=home, project=project)
+def _made(text: str, places: Places, depth: int) -> Reading:
+    resolved = resolve(text, home=places.home, project=places.project)
     cut: list[str] = []
-    run = _runner(home, project, listed, depth, cut)
-    outcome = effects_of(resolved.commands, home=home, project=project, listed=listed, run=run)
+    run = _runner(places, depth, cut)
+    outcome = effects_of(resolved.commands, places, run=run)
     effects = outcome.effects
     if resolved.unsure and _BOMB.search(text[:4096]):
         effects = (
@@ -103,9 +100,7 @@ def _made(text: str, home: str, project: str, listed: tuple[str, ...], depth: in
             ),
         )
     if resolved.files and depth < _MAX_DEPTH:
-        effects = tuple(
-            dict.fromkeys((*effects, *_stored(resolved.files, home, project, run, cut)))
-        )
+        effects = tuple(dict.fromkeys((*effects, *_stored(resolved.files, places, run, cut))))
     return Reading(
         effects,
         tuple(dict.fromkeys((*resolved.unsure, *outcome.unsure, *cut))),
@@ -117,7 +112,7 @@ def _made(text: str, home: str, project: str, listed: tuple[str, ...], depth: in
 _read = lru_cache(maxsize=256)(_made)
 
 
-def _reader(text: str) -> Callable[[str, str, str, tuple[str, ...], int], Reading]:
+def _reader(text: str) -> Callable[[str, Places, int], Reading]:
     """What is long is not remembered: the memory of all readings is bounded by what their texts may
     hold."""
     return _read if len(text) <= _MOST_REMEMBERED else _made

@@ -9,20 +9,17 @@ keeps back the question. A block carried whole is decided whole; a result stays 
 because the API takes neither without the other.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Literal
+from collections.abc import Callable
+from typing import Any
 from weakref import proxy
 
 import msgspec
 
-from policy.base import NOTHING_BEFORE, Block, Judgement, OtherBlock
-from policy.judging.answer import AnswerHistory
-from policy.schemas.schemas import ToolSchemas
+from policy.base import Block, OtherBlock
 from policy.session.answer import metadata, toolcalls
-from policy.session.answer.ids import CallIds
+from policy.session.answer.attachments import Crossing
+from policy.session.answer.call_flow import LISTED, CallFlow
 from policy.session.answer.outbox import Outbox
-from policy.session.answer.pairs import Pairs
 from policy.session.answer.slots import (
     RANKED,
     CallSlot,
@@ -35,12 +32,11 @@ from policy.session.answer.slots import (
     TextSlot,
     WholeSlot,
 )
-from policy.session.answer.text_flow import Crossing, TextFlow
-from policy.session.answer.toolcalls import ProviderCall
+from policy.session.answer.text_flow import TextFlow
 from policy.session.approved import Approved
-from policy.session.chain import Chain, Decided, Decision
-from policy.session.effects import JudgeRequest
-from protocol.bounds import MAX_BLOCKS, MAX_OPEN_ASKS, MAX_TOOL_CALLS
+from policy.session.chain import Chain
+from policy.session.decision import Decided
+from protocol.bounds import MAX_BLOCKS
 from protocol.bytes.json_strict import dumps
 from protocol.dialects.table import CLIENTS
 from protocol.errors import RemoteProtocolError
@@ -58,114 +54,13 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.records import ToolReleaseRecord, VerdictName
-from protocol.request import ChatRequest, DialectName, Tool
+from protocol.records import VerdictName
+from protocol.request import ChatRequest, DialectName
 from protocol.target import Ids
 
-_CALL_BYTES = 4 * 1024
-"""What a decision takes beside what the size of the arguments makes it take, as bytes of them."""
-PENDING = "mcp_pending"
-"""Executor of a call that its provider asks about before it runs it: the one call of a provider's
-that a block prevents."""
-_NOTED_ID = 200
-"""Characters of an upstream's id that are noted; its raw event has it whole."""
-LISTED = 2 * MAX_TOOL_CALLS
-"""Calls of one answer that have rows of their own: those past the bound that are listed all the
-same; of the others only their number."""
 
-
-Phase = Literal["taking", "ended", "cut"]
-Step = Literal["end", "go_on", "cut"]
-
-# An answer is taken until its message ends, whether it was finished, failed or paused. A paused turn
-# goes on, and is taken again. A denied call that the provider runs cuts the turn, also one that had
-# ended; that is final, and ends the message by itself.
-_PHASES: Final[dict[tuple[Phase, Step], Phase]] = {
-    ("taking", "end"): "ended",
-    ("taking", "cut"): "cut",
-    ("ended", "end"): "ended",
-    ("ended", "go_on"): "taking",
-    ("ended", "cut"): "cut",
-    ("cut", "end"): "cut",
-    ("cut", "cut"): "cut",
-}
-
-
-class CallCount:
-    """The calls of an answer, counted. `first` is the key of the client's first call, `survivors`
-    are those that go out to the client."""
-
-    def __init__(self) -> None:
-        self.number, self.first, self.survivors = 0, -1, 0
-        self.held = 0
-        """The size of incomplete calls, on all of which one step may decide."""
-
-    def add(self, slot: CallSlot) -> None:
-        """Number a call."""
-        slot.number(self.number)
-        self.number += 1
-
-    def note_first(self, slot: CallSlot) -> None:
-        """Take a call of the client's."""
-        self.first = slot.key if self.first < 0 else self.first
-
-    def hold(self, size: int) -> None:
-        """Take that so much more is held, or less where it is below 0."""
-        self.held += size
-
-    def survive(self, slot: CallSlot) -> None:
-        """Take that a call goes out to the client."""
-        self.survivors += 1
-        slot.survive()
-
-    def lose(self) -> None:
-        """Take that one of them was cut off."""
-        self.survivors -= 1
-
-
-class Questions:
-    """The calls that judges are asked about: at most so many have an open question at a time, the
-    others wait."""
-
-    def __init__(self) -> None:
-        self._waiting = deque[CallSlot]()
-        self._open = set[int]()
-
-    def add(self, slot: CallSlot) -> None:
-        """Let a call wait for its turn to be asked about."""
-        self._waiting.append(slot)
-
-    def due(self) -> Iterator[tuple[CallSlot, Decision]]:
-        """Give the calls that may be asked about now, in their order."""
-        while self._waiting and len(self._open) < MAX_OPEN_ASKS:
-            slot = self._waiting.popleft()
-            if not slot.done and slot.decision is not None:
-                yield slot, slot.decision
-
-    def open(self, key: int) -> None:
-        """Take that a judge is asked about this call."""
-        self._open.add(key)
-
-    def close(self, key: int) -> None:
-        """Take that none is, any more."""
-        self._open.discard(key)
-
-    @property
-    def waiting(self) -> list[int]:
-        """The calls that wait for their turn."""
-        return [slot.key for slot in self._waiting if not slot.done]
-
-    @property
-    def is_any_open(self) -> bool:
-        """Does a judge still have to answer?"""
-        return bool(self._open)
-
-
-class CallBlocks:
+class CallBlocks(CallFlow):
     """All blocks of one answer, over all its segments."""
-
-    attempt = 0
-    """Which answer of the call it is."""
 
     def __init__(
         self,
@@ -174,19 +69,12 @@ class CallBlocks:
         request: ChatRequest,
         emit: Callable[[Event], None] | None = None,
     ) -> None:
-        self._outbox, self._chain, self._client = outbox, chain, request
-        self._approved = Approved(request, request)
-        self.call = outbox.call
-        self.slots = Slots(emit or outbox.emit)
-        self.calls = CallCount()
-        self.phase: Phase = "taking"
+        super().__init__(outbox, chain, request, Slots(emit or outbox.emit))
+        self._client = request
         self._has_output = False
         self._first_of_whole = 0
         """Index of the first block of the last whole answer: the turn may go on, and the next
         answer's blocks are not this one's."""
-        self._schemas = ToolSchemas()
-        self._pairs, self._ids = Pairs(), CallIds(outbox.call.call_id)
-        self._answer = AnswerHistory() if chain.asks else None
         # not bound methods: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
         self._text = TextFlow(
@@ -199,19 +87,6 @@ class CallBlocks:
             lambda before: weak._behind(before),
         )
         self.feed_text = self._text.feed
-        self._questions = Questions()
-
-    def _take(self, step: Step) -> None:
-        self.phase = _PHASES[self.phase, step]
-
-    @property
-    def is_cut(self) -> bool:
-        """Was a call denied that the provider runs? Nothing more is taken then."""
-        return self.phase == "cut"
-
-    def fits(self, tool: Tool, value: dict[str, Any]) -> bool:
-        """Do arguments fit their tool's schema, as far as there is one?"""
-        return self._schemas.fits(tool, value)
 
     def look_at(
         self,
@@ -227,14 +102,16 @@ class CallBlocks:
         self._ids.look_at(sent, ids)
         self._approved = Approved(self._client, sent.without_history())
         is_foreign = dialect != self.call.dialect
-        crossing = Crossing(
-            is_foreign,
-            is_foreign and CLIENTS[self.call.dialect].hides_foreign,
-            passes_sealed,
-            not is_foreign and (sent.state is None or sent.state.keeps_seals),
+        self._attachments.cross(
+            Crossing(
+                is_foreign,
+                is_foreign and CLIENTS[self.call.dialect].hides_foreign,
+                passes_sealed,
+                not is_foreign and (sent.state is None or sent.state.keeps_seals),
+            )
         )
         form = sent.response_format
-        self._text.cross(crossing, form.schema if form is not None else None)
+        self._text.cross(form.schema if form is not None else None, is_foreign=is_foreign)
 
     def begin_whole(self, index: int) -> None:
         """Take that a whole answer comes, from the block `index` on."""
@@ -254,7 +131,7 @@ class CallBlocks:
             case BlockStop():
                 return self._stop(event)
             case SignatureDelta() | AttachmentDelta():
-                return self._text.attachment(event, seq)
+                return self._attachments.take(event, seq)
             case RawDelta():
                 return self._unmodelled(event, seq)
             case _:
@@ -313,30 +190,6 @@ class CallBlocks:
             body = {**body, "tool_use_id": metadata.read_id(identity, self._chain)}
         return body
 
-    def _identify(self, slot: CallSlot) -> None:
-        """Give a call an id of ours where upstream's does not name it alone; upstream's is in a
-        record beside it."""
-        if slot.kind is BlockKind.SERVER_TOOL_USE or slot.executor == PENDING:
-            self._ids.take(slot.shown_id)
-        elif (
-            identity := self._ids.of(
-                slot.index, slot.shown_id, is_native=slot.start.form == "native"
-            )
-        ) != slot.shown_id:
-            if slot.id and slot.ordinal < LISTED:
-                self._outbox.block_note(
-                    slot, "minted_id", f"upstream's id was {slot.id[:_NOTED_ID]!r}"
-                )
-            slot.identify(identity)
-
-    def _number(self, slot: CallSlot) -> None:
-        self.calls.add(slot)
-        self.calls.hold(_CALL_BYTES)
-        if slot.executor not in ("client", PENDING):
-            self._pairs.may_cut(slot)
-        if slot.kind is BlockKind.TOOL_USE and slot.executor == "client":
-            self.calls.note_first(slot)
-
     def _stop(self, event: BlockStop) -> Mark:
         slot = self.slots.by_index.get(event.index)
         if slot is None or slot.done:
@@ -345,8 +198,7 @@ class CallBlocks:
             self._text.stop(slot)
             return "allow", event.index
         if type(slot) is CallSlot:
-            self.calls.hold(-slot.size - _CALL_BYTES)
-            self._start_decision(slot)
+            self._complete(slot)
             return "hold", event.index
         if slot.has_begun:
             self.slots.put(slot, event)
@@ -354,10 +206,10 @@ class CallBlocks:
         return "allow", event.index
 
     def _unmodelled(self, event: RawDelta, seq: int) -> Mark:
-        if event.is_sealed and self._text.crossing.is_foreign:
+        if event.is_sealed and self._attachments.crossing.is_foreign:
             # for the record: no client of another dialect has a place for it
             return "allow", event.index
-        if event.is_sealed and not self._text.crossing.passes_sealed:
+        if event.is_sealed and not self._attachments.crossing.passes_sealed:
             self._outbox.note("withheld", seq, event.what)
             return "withheld", event.index
         verdict, _ = self._chain.on_other(OtherBlock(event.index, event.what, event.body))
@@ -371,7 +223,7 @@ class CallBlocks:
             self._outbox.withhold(event.what, seq)
             return "withheld", event.index
         if event.is_sealed:
-            self._text.count_sealed(len(dumps(event.body)))
+            self._attachments.count_sealed(len(dumps(event.body)))
         if slot is None:
             slot = Slot(self.slots.new_key())
             self.slots.add(slot)
@@ -380,7 +232,7 @@ class CallBlocks:
             slot.raw.append(event)
             return "hold", event.index
         if type(slot) is TextSlot:
-            return self._text.attachment(event, seq)
+            return self._attachments.take(event, seq)
         self.slots.put(slot, event)
         return "allow", event.index
 
@@ -388,9 +240,13 @@ class CallBlocks:
 
     def _unsealed(self, event: BlockStart, seq: int) -> BlockStart:
         body = event.body or {}
-        if not self._text.crossing.passes_sealed and metadata.is_all_sealed(event.name, body):
+        if not self._attachments.crossing.passes_sealed and metadata.is_all_sealed(
+            event.name, body
+        ):
             return msgspec.structs.replace(event, kind=BlockKind.OPAQUE)
-        return msgspec.structs.replace(event, body=self._text.unsealed(event.name, body, seq))
+        return msgspec.structs.replace(
+            event, body=self._attachments.unsealed(event.name, body, seq)
+        )
 
     def _other(self, event: BlockStart) -> Mark:
         body = event.body or {}
@@ -419,7 +275,7 @@ class CallBlocks:
             self._outbox.block_record(slot, "block", block.reason, who, block.rule)
             return "block", slot.index
         self._outbox.block_record(slot, "allow", "", "")
-        if self._text.crossing.hides_foreign and slot.name != "annotations":
+        if self._attachments.crossing.hides_foreign and slot.name != "annotations":
             slot.block()
             if body.keys() - {"type"} and not metadata.is_all_sealed(slot.name, body):
                 self._outbox.withhold(slot.name, -1)
@@ -427,228 +283,9 @@ class CallBlocks:
             self.slots.put(slot, start)
         return "allow", slot.index
 
-    def _pair(self, call: CallSlot) -> None:
-        """Let a call go the way of its result."""
-        result = self._pairs.result(call)
-        if result is None or result.waits:
-            return
-        block, who, _ = result
-        if block is not None:
-            call.deny_result(Decided.of(block, who))
-            self._outbox.block_record(call, "withheld", block.reason, who, block.rule)
-        self._release(call, self._outbox.at)
-
-    def _late_result(self, start: BlockStart, call_id: str) -> Mark:
-        """The result of a call in an earlier answer: whoever denies the call gets its result
-        withheld."""
-        known = self._pairs.earlier(call_id)
-        if known is None:
-            name = toolcalls.name_of_result(start.name)
-            known = ProviderCall(name, "", "mcp" if name == "mcp" else "provider", "")
-        slot = CallSlot(
-            start.index,
-            start,
-            known.executor,
-            known.server,
-            result=[start, BlockStop(start.index)],
-        )
-        slot.rename(known.name)
-        slot.answer_for(call_id, known.arguments)
-        self.slots.add(slot)
-        self._number(slot)
-        return "hold", slot.index
-
-    # --- tool calls ---
-
     def _behind(self, before: Slot) -> Slot:
         """The slot that a call found in text is to stand behind: its text's."""
         return before
-
-    def _found(self, suspect: CallSlot) -> None:
-        """Decide on a call that was found in text."""
-        self.calls.note_first(suspect)
-        self.calls.add(suspect)
-        suspect.rename(self._approved.meant_by(suspect.name, None))
-        self._start_decision(suspect)
-
-    def _arguments(self, event: ArgumentsDelta) -> Mark:
-        slot = self.slots.by_index.get(event.index)
-        if type(slot) is not CallSlot or slot.result or slot.done:
-            raise RemoteProtocolError(
-                f"upstream sent arguments for block {event.index}, which is no open tool call"
-            )
-        slot.feed(event.text, self.call.max_arguments_bytes if slot.ordinal < LISTED else 0)
-        self.calls.hold(len(event.text))
-        return "hold", event.index
-
-    def _start_decision(self, slot: CallSlot) -> None:
-        """Decide on a complete call as far as that needs no judge; the next step is `_on_decision`,
-        at once or when one has answered."""
-        if slot.ordinal >= MAX_TOOL_CALLS:
-            self._leave_out(slot)
-            return
-        tool = self._approved.request.tool(slot.name)
-        refused = self._refused(slot, is_offered=tool is not None)
-        if refused is not None:
-            slot.decide(refused)
-        before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
-        if slot.decided is None:
-            toolcalls.start_decision(slot, self._chain, tool, self.call.max_arguments_bytes, before)
-        if self._answer is not None:
-            self._answer.call(toolcalls.earlier_call(slot))
-        if slot.decision is not None and slot.decision.may_ask_next:
-            self._questions.add(slot)
-            self._ask_next()
-        else:
-            self._on_decision(slot, self._outbox.at)
-
-    def _refused(self, slot: CallSlot, *, is_offered: bool) -> Decided | None:
-        """The block of a call that nobody may make, whatever its arguments and the policies."""
-        if not slot.result and not metadata.is_name(slot.name, offered=is_offered):
-            return Decided.deny("name")
-        if slot.decided is not None:
-            return None
-        approved = self._approved
-        if slot.executor == PENDING:
-            is_foreign = self._text.crossing.is_foreign
-            return toolcalls.UNANSWERABLE if is_foreign else approved.took(slot.name)
-        if slot.kind is BlockKind.TOOL_USE:
-            toolset = (slot.start.body or {}).get("toolset_name")
-            is_first = slot.key == self.calls.first
-            return approved.refused(slot.name, toolset, is_first=is_first)
-        return approved.took(slot.name) if slot.kind is BlockKind.SERVER_TOOL_USE else None
-
-    def _leave_out(self, slot: CallSlot) -> None:
-        """A call past the bound: the client sees a notice for the first one only, and past `LISTED`
-        calls are counted, not listed."""
-        if slot.ordinal >= LISTED and slot.executor == "client":
-            slot.close()
-            self._outbox.lose()
-            return
-        message = f"an answer may have {MAX_TOOL_CALLS} tool calls, and the others were left out"
-        slot.decide(Decided.deny("too_many", message=message))
-        self._on_decision(slot, self._outbox.at)
-
-    def _ask_next(self) -> None:
-        """Let calls that wait for a judge go on, in their order, as many as may have open
-        questions."""
-        for slot, decision in self._questions.due():
-            decision.advance()
-            self._on_decision(slot, self._outbox.at)
-
-    @property
-    def unasked(self) -> list[int]:
-        """The calls that wait for their turn to be asked about."""
-        return self._questions.waiting
-
-    def judgement(self, key: int, step: int, judgement: Judgement, at: int) -> None:
-        """Take the answer to an ask. Late or repeated answers change nothing."""
-        slot = self.slots.by_key.get(key)
-        if type(slot) is not CallSlot or slot.done:
-            return
-        decision = slot.decision
-        if decision is None or decision.question is None or decision.step != step:
-            return
-        self._outbox.records.append(toolcalls.judged(self.call, slot, judgement, at))
-        decision.advance(judgement)
-        self._on_decision(slot, at)
-        self._ask_next()
-
-    def committed(self, key: int, ok: bool, at: int) -> None:
-        """Take the commit of a tool call's record; not `ok` means that it was not waited for any
-        longer."""
-        slot = self.slots.by_key.get(key)
-        if type(slot) is not CallSlot or slot.done or slot.phase != "decided":
-            return
-        if slot.final.verdict == "block":
-            return
-        if not ok:
-            slot.decide(Decided.deny("audit_unavailable", policy=slot.final.policy))
-            self._outbox.block_record(slot, "block", "audit_unavailable", "")
-        self._on_commit(slot, at)
-
-    def _on_decision(self, slot: CallSlot, at: int) -> None:
-        """Ask the judge that is wanted, or go by the verdict."""
-        decision = slot.decision
-        if slot.decided is None and decision is not None and decision.question is not None:
-            self._questions.open(slot.key)
-            call_id = self._outbox.call.call_id
-            request = JudgeRequest(call_id, slot.key, decision.step, decision.question)
-            self._outbox.asks.append(request)
-            return
-        self._questions.close(slot.key)
-        self._settle(slot, at)
-
-    def _settle(self, slot: CallSlot, at: int) -> None:
-        """Record the verdict; the next step is `_on_commit`, at once or when the record is
-        durable."""
-        decision, valid = slot.decision, toolcalls.close_decision(slot, self._schemas)
-        arguments = slot.final.arguments
-        if slot.kind is BlockKind.TOOL_USE and arguments is not None:
-            misfit = self._approved.misfit(slot.name, arguments)
-            if misfit is not None:
-                slot.decide(misfit)
-                arguments = None
-        wait = arguments is not None and self.call.durable
-        if decision is not None and decision.choices:
-            # with the call's own record, so that nothing goes out whose scores are not on record
-            self._outbox.records += toolcalls.chosen(
-                self.call, slot, decision.choices, at, attempt=self.attempt
-            )
-        self._outbox.records.append(
-            toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait)
-        )
-        if wait:
-            self._outbox.waits.append(slot.key)
-        else:
-            self._on_commit(slot, at)
-
-    def _on_commit(self, slot: CallSlot, at: int) -> None:
-        """Release a decided call, or cut the turn behind it, unless it waits for its result."""
-        if slot.executor not in ("client", PENDING) and slot.final.arguments is None:
-            self._release(slot, at)
-            self._cut(slot)
-            return
-        for waiting in self._pairs.allowed(slot):
-            self._pair(waiting)
-        is_there = self._pairs.result(slot) is not None
-        may_come = self._chain.reads_other and self.phase == "taking"
-        if slot.kind is not BlockKind.SERVER_TOOL_USE or not (is_there or may_come):
-            self._release(slot, at)
-            return
-        slot.approve()
-        if is_there:
-            self._pair(slot)
-
-    def _release(self, slot: CallSlot, at: int) -> None:
-        """Put what the client gets for a decided call into its slot."""
-        arguments = slot.final.arguments
-        if arguments is None:
-            self._outbox.lose()
-        elif slot.kind is BlockKind.TOOL_USE and not slot.result and slot.executor == "client":
-            self.calls.survive(slot)
-        if slot.ordinal <= MAX_TOOL_CALLS:
-            for event in (
-                toolcalls.released(slot, arguments)
-                if arguments is not None
-                else toolcalls.denied(slot, self._notice(slot))
-            ):
-                self.slots.put(slot, event)
-        self._outbox.records.append(
-            ToolReleaseRecord(call_id=self.call.call_id, block=slot.key, at=at)
-        )
-        slot.close()
-
-    def _notice(self, slot: CallSlot) -> str:
-        """What stands in place of a denied call or of its result, as far as the policies let it."""
-        notices, decided = self._outbox.notices, slot.final
-        if slot.has_denied_result:
-            text = notices.result(slot.name, decided)
-        else:
-            text = notices.call(slot.name, slot.executor, decided)
-        return metadata.read_notice(
-            text, self._chain, notices.least(of_call=slot.executor in ("client", PENDING))
-        )
 
     def _cut(self, slot: CallSlot) -> None:
         """End the turn behind a denied call that the provider is running: nothing that builds on it
@@ -704,6 +341,7 @@ class CallBlocks:
             raise RemoteProtocolError(f"upstream ended the message with block {slot.index} open")
         is_over = isinstance(end, MessageStop) and end.stop_reason is StopReason.END_TURN
         self._text.finish(is_over=is_over)
+        self._attachments.finish()
         self._end_of_segment(end)
 
     def fail(self, end: UpstreamFailed) -> None:

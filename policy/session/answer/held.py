@@ -15,7 +15,8 @@ from itertools import takewhile
 import msgspec
 
 from policy.session.answer import toolcalls
-from policy.session.answer.blocks import LISTED, CallBlocks
+from policy.session.answer.blocks import CallBlocks
+from policy.session.answer.call_flow import LISTED
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import CallSlot, Continue, End, Mark, Slot
 from policy.session.chain import Chain

@@ -60,19 +60,20 @@ class OutputHash:
 
     def take(self, outputs: Sequence[Output]) -> None:
         """Hash what is drained, in one go: of each output alone it costs a chunk 3 % more."""
-        left = self.checkpoint - self.number
-        if 0 < left < len(outputs):
+        number = self.number + len(outputs)
+        if number > self.checkpoint and self.number < self.checkpoint:
+            left = self.checkpoint - self.number
             self.take(outputs[:left])
             self.take(outputs[left:])
             return
-        self.number += len(outputs)
+        self.number = number
         try:
             self._hash.update(b"".join(map(_encode, outputs)))
         except (UnicodeEncodeError, OverflowError):
             self._hash.update(b"".join(map(_bytes_of, outputs)))
         self.digest = self._with_pings() if self._pings else self._hash.hexdigest()
-        if 0 < left == len(outputs):
-            self.checkpoint_digest = self._with_pings()
+        if number == self.checkpoint:
+            self.checkpoint_digest = self.digest
 
     def _with_pings(self) -> str:
         return " ".join((self._hash.hexdigest(), *map(str, self._pings)))
@@ -142,10 +143,12 @@ class Outbox:
 
     def emit(self, event: Event) -> None:
         """Release an event to the client."""
-        if type(event) is BlockStart and event.kind is not BlockKind.SERVER_TOOL_USE:
-            self.emitted_block = True
-        if self.streams:
-            self.visible = True
+        if not self.emitted_block:
+            self.emitted_block = (
+                type(event) is BlockStart and event.kind is not BlockKind.SERVER_TOOL_USE
+            )
+        if not self.visible:
+            self.visible = self.streams
         self.outputs.append(event)
 
     def ping(self) -> None:

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from policy.base import Executor, TextBlock
 from policy.session.answer.echo import Echo
-from policy.session.chain import Decided, Decision
+from policy.session.decision import Decided, Decision
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     BlockKind,

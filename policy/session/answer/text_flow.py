@@ -1,4 +1,4 @@
-"""Text on its way through the policies, and what upstream adds to it.
+"""Text on its way through the policies.
 
 Theory. Pieces go through the text policies as they come; what those release is searched for calls
 that a client may read out of text. Such a call becomes a block of its own between the text before
@@ -7,11 +7,9 @@ probabilities) goes only where the text goes unchanged.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from policy.base import Block, OtherBlock
+from policy.base import Block
 from policy.judging.answer import MOST_HEARD, AnswerHistory
 from policy.schemas.schemas import AnswerCheck
 from policy.session.answer import metadata
@@ -19,38 +17,19 @@ from policy.session.answer.echo import joined
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.searching import Search, raw_of
 from policy.session.answer.slots import RANKED, CallSlot, Mark, Slot, Slots, TextRun, TextSlot
-from policy.session.chain import Chain, Decided
+from policy.session.chain import Chain
+from policy.session.decision import Decided
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
-    AttachmentDelta,
     BlockKind,
     BlockStart,
     BlockStop,
-    RawDelta,
-    SignatureDelta,
     TextDelta,
 )
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 from protocol.text_calls.scanner import Piece, TextCall
-
-_COPIES = frozenset(("reasoning_details", "thinking_blocks"))
-"""What is attached to text and says what the text says, which its decoder made sure of: nothing
-else passes without `on_other`."""
-
-
-class Crossing(NamedTuple):
-    """What becomes of an answer between the upstream's dialect and the client's."""
-
-    is_foreign: bool = False
-    """They are not the same: the client has no place for what only the provider can read."""
-    hides_foreign: bool = False
-    """Nor for blocks carried whole."""
-    passes_sealed: bool = True
-    """Signatures and encrypted reasoning may go to the client."""
-    counts_sealed: bool = False
-    """It is noted how many signatures went."""
 
 
 class TextFlow:
@@ -71,26 +50,25 @@ class TextFlow:
         self._outbox, self._chain, self._slots, self._request = outbox, chain, slots, request
         self._on_call, self._behind = on_call, behind
         self._reads_text = chain.reads_text
-        self._reads_only_text = chain.reads_text and not chain.reads_other
-        """Nobody reads the log probabilities of text that the model did not choose."""
+        # looked up once, not for each piece of text
+        self._slot_of, self._put = slots.by_index.get, slots.put
+        self._on_text = chain.on_text
         self.has_changed = False
         """Is any text of the answer not as it came?"""
         self._open: set[str] = set()
         """Fields of which a block is open."""
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
         self._heard = heard
-        self.crossing = Crossing()
-        self._sealed: list[int] = []
-        """The lengths of the signatures that went, in characters."""
-        self._carried: list[int] = []
-        """Likewise of the other fields that only the provider can read."""
+        self._is_foreign = False
+        """Does the answer come from another dialect than the client's?"""
         self._answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
-    def cross(self, crossing: Crossing, schema: dict[str, Any] | None) -> None:
-        """Take where the answer comes from, and the schema that its text is to fit."""
-        self.crossing = crossing
-        if schema and crossing.is_foreign and self._answer is None:
+    def cross(self, schema: dict[str, Any] | None, *, is_foreign: bool) -> None:
+        """Take whether the answer comes from another dialect, and the schema that its text is to
+        fit."""
+        self._is_foreign = is_foreign
+        if schema and is_foreign and self._answer is None:
             self._answer = AnswerCheck(schema)
 
     def run(self, event: BlockStart) -> TextRun:
@@ -107,7 +85,7 @@ class TextFlow:
                 # policies would read the two as they come, clients read them one after the other
                 raise RemoteProtocolError("upstream began a block of text inside another")
             self._open.add(run.about.field)
-        elif not (self.crossing.is_foreign and slot.kind is BlockKind.THINKING):
+        elif not (self._is_foreign and slot.kind is BlockKind.THINKING):
             # else the block begins with the first text that policies release, or that a client of
             # another dialect can be shown
             self._begin(slot, run)
@@ -115,7 +93,7 @@ class TextFlow:
     def feed(self, event: TextDelta) -> Mark:
         """Take some text. Raises RemoteProtocolError."""
         index, text = event.index, event.text
-        slot = self._slots.by_index.get(index)
+        slot = self._slot_of(index)
         if type(slot) is not TextSlot or slot.done:
             raise RemoteProtocolError(
                 f"upstream sent text for block {index}, which is not open for it"
@@ -133,22 +111,38 @@ class TextFlow:
             return ("allow" if self._say(slot, run, text) else "hold"), index
         if run.half or (not text.isascii() and "\ud800" <= text[-1:] <= "\udbff"):
             text = self._whole(run, text)
-        outcome, who = self._chain.on_text(text, run.about)
+            outcome, who = self._on_text(text, run.about)
+            return self._decided(slot, run, text, outcome, who), index
+        outcome, who = self._on_text(text, run.about)
+        if (
+            outcome is text
+            and text
+            and not run.waiting
+            and not run.echo.held
+            and self._answer is None
+            and (
+                run.scanner is None or (not run.held and not run.known and run.scanner.passes(text))
+            )
+        ):
+            # nearly every piece is as it came, and as most prose without a character at which a
+            # call may begin: what `_decided` would make of it
+            if not run.started:
+                self._begin(slot, run)
+            self._put(slot, event)
+            return "allow", index
+        return self._decided(slot, run, text, outcome, who), index
+
+    def _decided(
+        self, slot: TextSlot, run: TextRun, text: str, outcome: str | Block, who: str
+    ) -> VerdictName:
+        """Go by what the policies made of some text."""
         if isinstance(outcome, Block):
             self._block_text(slot, run, outcome, who)
-            return "block", index
+            return "block"
         if outcome == text and not run.echo.held and not run.waiting:
-            # nearly every piece, and as most prose without a character at which a call may begin
-            if run.scanner is None or (not run.held and not run.known and run.scanner.passes(text)):
-                if text is event.text and text and run.started and self._answer is None:
-                    # as it came: what `_release_text` would make of it
-                    self._slots.put(slot, event)
-                else:
-                    self._release_text(slot, run, text)
-            else:
-                self._say(slot, run, text)
-            return ("hold" if run.half else "allow"), index
-        return self._compare(slot, run, text, outcome), index
+            self._say(slot, run, text)
+            return "hold" if run.half else "allow"
+        return self._compare(slot, run, text, outcome)
 
     def _compare(self, slot: Slot, run: TextRun, text: str, approved: str) -> VerdictName:
         """Release what the policies made of text, of which they may hold some."""
@@ -342,95 +336,8 @@ class TextFlow:
         tail, who = self._chain.on_text_end(run.about)
         return (tail if isinstance(tail, Block) else outcome + tail), who
 
-    def attachment(self, event: SignatureDelta | AttachmentDelta | RawDelta, seq: int) -> Mark:
-        """Take what upstream adds to text: signatures, citations, log probabilities. Raises
-        RemoteProtocolError."""
-        slot, is_seal = self._slots.by_index.get(event.index), isinstance(event, SignatureDelta)
-        if slot is None or slot.done or (type(slot) is not TextSlot and not is_seal):
-            raise RemoteProtocolError(
-                f"upstream added to block {event.index}, which is not open for it"
-            )
-        if type(slot) is not TextSlot:
-            # what seals a call is for the record: no client has a place for it
-            return "allow", event.index
-        run, what = slot.run, metadata.name_of(event)
-        if self.crossing.is_foreign and what not in ("citation", "logprobs"):
-            # what seals it is for the record, likewise
-            return "allow", event.index
-        if isinstance(event, SignatureDelta):
-            if not (self.crossing.passes_sealed and metadata.is_sealed(event.signature)):
-                self._outbox.note("withheld", seq, what)
-                return "withheld", event.index
-            self._sealed.append(len(event.signature))
-        # they vouch for text that the client did not get, or copy it
-        if (
-            run.echo.has_changed
-            or run.blocked
-            or (what == "logprobs" and (run.is_suspect or self._reads_only_text))
-        ):
-            self._outbox.note("withheld", seq, what)
-            return "withheld", event.index
-        if isinstance(event, AttachmentDelta) and what != "logprobs":
-            event = self._unsealed(event, seq)
-        if isinstance(event, AttachmentDelta) and what not in _COPIES and self._chain.reads_other:
-            verdict, who = self._chain.on_other(
-                OtherBlock(
-                    event.index,
-                    what,
-                    {what: event.value.source_object if what == "citation" else event.value},
-                )
-            )
-            if isinstance(verdict, Block):
-                self._outbox.note("withheld", seq, f"{what}: {verdict.reason} ({who})")
-                return "block", event.index
-        if what == "logprobs":
-            if run.held or run.echo.is_behind or run.half:
-                run.waiting.append(event)
-                return "hold", event.index
-        elif self._reads_text:
-            run.attachments.append(event)
-            return "hold", event.index
-        self._slots.put(slot, event)
-        return "allow", event.index
-
-    def unsealed(self, what: str, value: Any, seq: int) -> Any:
-        """What is carried whole as its client may have it: the fields that only the provider can
-        read are counted, or empty."""
-        emptied, lengths = metadata.without_sealed(what, value)
-        if lengths and not self.crossing.passes_sealed:
-            self._outbox.withhold(f"sealed fields of {what}", seq)
-            return emptied
-        self._carried += lengths
-        return value
-
-    def _unsealed(self, event: AttachmentDelta, seq: int) -> AttachmentDelta:
-        if event.field != "citation":
-            return msgspec.structs.replace(
-                event, value=self.unsealed(event.field, event.value, seq)
-            )
-        raw = self.unsealed(event.field, event.value.raw, seq)
-        return msgspec.structs.replace(event, value=msgspec.structs.replace(event.value, raw=raw))
-
-    def count_sealed(self, length: int) -> None:
-        """Take that a field of this length goes out that only the provider can read."""
-        self._sealed.append(length)
-
     def finish(self, *, is_over: bool) -> None:
-        """Note at the end of an answer what of its text is for the record; `is_over`: the turn has
-        ended by itself."""
+        """Note at the end of an answer whether its text fits; `is_over`: the turn has ended by
+        itself."""
         if self._answer is not None and is_over:
             self._outbox.note("answer", -1, self._answer.problem() or "it fits its schema")
-        crossing = self.crossing
-        sealed = [
-            *(() if crossing.is_foreign else self._carried),
-            *(self._sealed if crossing.counts_sealed else ()),
-        ]
-        if sealed:
-            self._outbox.note(
-                "sealed",
-                -1,
-                f"{len(sealed):,} fields of {sum(sealed):,} characters that only the provider can"
-                " read",
-            )
-            self._sealed.clear()
-            self._carried.clear()

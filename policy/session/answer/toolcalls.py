@@ -10,7 +10,8 @@ from policy.base import AnswerSoFar, EarlierCall, Executor, Judgement, ToolCall
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 from policy.scores import AuditRule, ProtocolChoice
 from policy.session.answer.slots import CallSlot
-from policy.session.chain import Chain, Decided, Decision
+from policy.session.chain import Chain
+from policy.session.decision import Decided, Decision
 from policy.session.effects import CallInfo
 from protocol import sampling
 from protocol.bytes.json_strict import AmbiguousJson, dumps, is_cut, normal_arguments

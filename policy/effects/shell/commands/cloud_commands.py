@@ -36,10 +36,6 @@ def _ended(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _container(command: Command, args: Args, findings: Findings) -> None:
-    if args.has("--privileged"):
-        findings.add("privilege", "root", "--privileged")
-    if any(word.known == "host" for word in args.all("--pid")):
-        findings.add("privilege", "root", "--pid=host")
     for word in args.all("--cap-add"):
         if re.search(
             r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known
@@ -117,7 +113,7 @@ def _gone(command: Command, args: Args, findings: Findings) -> None:
     verbs = args.texts[:5]
     first = next(i for i, verb in enumerate(verbs) if _GONE.fullmatch(verb))
     nouns = verbs[first] if "-" in verbs[first] else " ".join(verbs[: first + 1])
-    joined = " ".join(word.known for word in command.words[1:])
+    joined = command.line
     findings.add("delete", "unknown", joined, wide=not _SMALL.search(nouns))
 
 
@@ -172,8 +168,8 @@ _KEEPS = re.compile(
 def _cloud(command: Command, args: Args, findings: Findings) -> None:
     """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
     texts = args.texts
-    flags = [word.known for word in command.words[1:] if word.known.startswith("-")]
-    joined = " ".join(word.known for word in command.words[1:])
+    flags = [text for text in command.texts if text.startswith("-")]
+    joined = command.line
     if any(
         flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags
     ) or texts[-1:] == ["help"]:
@@ -194,39 +190,27 @@ def _cloud(command: Command, args: Args, findings: Findings) -> None:
         "s5cmd",
         "azcopy",
     ):
-        _buckets(command, texts, flags, findings)
+        _buckets(command, args, flags, findings)
         return
     _CLOUD(command, args, findings)
 
 
-def _buckets(command: Command, texts: list[str], flags: list[str], findings: Findings) -> None:
-    joined = " ".join([*texts, *flags])
-    verbs = [text for text in texts[:3] if not re.search(r"://|/", text)]
-    broad = any(
-        re.fullmatch(
-            r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m",
-            flag,
-        )
-        for flag in flags
-    )
-    if any(verb in ("rb", "del", "rm", "remove", "rmb", "delete") for verb in verbs):
-        findings.add(
-            "delete",
-            "unknown",
-            joined,
-            wide=broad
-            or "rb" in verbs
-            or "delete" in verbs
-            or any(re.search(r"://[^/]+/?\*?$", text) for text in texts),
-        )
-    elif {"sync", "rsync", "mirror"} & {*verbs} and {
-        "--delete",
-        "--delete-removed",
-        "-d",
-        "--remove",
-        "--delete-destination=true",
-    } & {*flags}:
-        findings.add("delete", "unknown", joined, wide=True)
+_BROAD = r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m"
+_BUCKETS = rows(
+    r"""
+buckets
+    1-3=rb|del|rm|remove|rmb|delete -> delete unknown {all} wide:words~<BROAD> wide:1-3=rb|delete wide:1-~(?s).*://[^/]+/?\*?
+    1-3=sync|rsync|mirror words=--delete|--delete-removed|-d|--remove|--delete-destination=true -> delete unknown {all} wide
+""".replace("<BROAD>", _BROAD)
+)["buckets"]
+"""What the commands of object stores delete."""
+
+
+def _buckets(command: Command, args: Args, flags: list[str], findings: Findings) -> None:
+    _BUCKETS(command, args, findings)
+    joined = " ".join([*args.texts, *flags])
+    verbs = [text for text in args.texts[:3] if not re.search(r"://|/", text)]
+    broad = any(re.fullmatch(_BROAD, flag) for flag in flags)
     paths = [
         word
         for word in command.words[1:]
@@ -276,7 +260,7 @@ _LOCAL = frozenset(
 def service(command: Command, findings: Findings) -> None:
     """Add what the verbs of a client of some service say: `tool noun delete NAME` deletes there
     what no build makes again."""
-    texts = [word.known for word in command.words[1:] if not word.known.startswith("-")][:4]
+    texts = [text for text in command.texts if not text.startswith("-")][:4]
     place = next((i for i, text in enumerate(texts[:3]) if _ENDS.fullmatch(text.lower())), None)
     if (
         place is None
@@ -295,6 +279,7 @@ def _service(command: Command, args: Args, findings: Findings) -> None:
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
+RUNS := '^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)'
 NOUN := (?:container|image|volume|network|system|builder|compose|stack|service|secret|swarm|node|buildx|pod|machine|context)
 HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)
 PLANS := '^(?:(?:stack|run-all) )*(?:plan|show|validate|output|list|status|get|history|template|lint|diff|synth|preview)(?: |$)'
@@ -311,7 +296,9 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
         --add-host --build-arg --target -H --host --context -c --log-driver --log-opt --tmpfs --ulimit --dns --ip --link
         --volumes-from --cidfile --shm-size --format -n --tail --since --project-name --profile --secret --ssh
         --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
-    + text~'^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)' -> call container
+    + text~<RUNS> --privileged -> privilege root --privileged
+    + text~<RUNS> --pid=host -> privilege root --pid=host
+    + text~<RUNS> -> call container
     text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
     text~'^system prune(?: |$)' -a|--all -> delete temp {} wide
     text~'^volume (?:rm|prune|remove)(?: |$)' -> delete unknown {} wide

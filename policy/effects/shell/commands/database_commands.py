@@ -149,7 +149,7 @@ knex : rollback --all
 
 
 def _store(command: Command, args: Args, findings: Findings) -> None:
-    joined = " ".join(word.known for word in command.words[1:])
+    joined = command.line
     if command.stdin.kind == "text":
         joined = f"{joined} {command.stdin.text[:4000]}"
     pattern = _STORES[command.name]

@@ -68,23 +68,12 @@ def _enable(command: Command, args: Args, findings: Findings) -> None:
         library(word, findings)
 
 
-def _linked(command: Command, args: Args, findings: Findings) -> None:
-    """`update-alternatives`, `ldconfig`: what programs of the system are, or load, lies where
-    anybody writes."""
-    if any(findings.place(word).scope == "temp" for word in command.words[1:] if "/" in word.known):
-        findings.add("write", "system", "/etc/alternatives")
+_LOADS = tuple("LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES BASH_ENV ENV PYTHONSTARTUP".split())
 
 
 def _loaded(name: str, value: Word, findings: Findings) -> None:
     text = value.known
-    if name in (
-        "LD_PRELOAD",
-        "LD_AUDIT",
-        "DYLD_INSERT_LIBRARIES",
-        "BASH_ENV",
-        "ENV",
-        "PYTHONSTARTUP",
-    ):
+    if name in _LOADS:
         if "/" in text or value.text is None:
             place = findings.place(value)
             if name == "ENV":
@@ -268,13 +257,12 @@ export declare typeset compgen
 enable
     -> call enable
 update-alternatives ldconfig
-    -> call linked
+    @operands=temp -> write system /etc/alternatives
 chattr
     -> call attributes
 """,
     sysctl=_sysctl,
     named=_named,
     enable=_enable,
-    linked=_linked,
     attributes=_attributes,
 )

@@ -8,8 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from policy.effects.effect import Effect, Scope
-from policy.effects.network import LISTED
-from policy.effects.paths import PathTarget
+from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command, Program, Word
 from policy.effects.shell.commands import (
     cloud_commands,
@@ -17,7 +16,6 @@ from policy.effects.shell.commands import (
     defence_commands,
     editing,
     file_commands,
-    finding_files,
     git_commands,
     key_files,
     net_commands,
@@ -26,19 +24,15 @@ from policy.effects.shell.commands import (
     system_commands,
 )
 from policy.effects.shell.commands.args import args_of
+from policy.effects.shell.commands.command_outputs import CommandOutputs
 from policy.effects.shell.commands.command_traits import (
-    DECODERS,
-    HIDERS,
     HOSTS,
-    PRINTERS,
     SHELLS,
     SOCKET,
     add_escape,
     add_redirect,
     feeders,
     is_only_asked,
-    prints_settings,
-    prints_what_it_fetches,
     scope_of_file,
 )
 from policy.effects.shell.commands.file_table import DOES_NOTHING, WHOLE
@@ -111,39 +105,20 @@ def is_transparent(command: Command) -> bool:
 
 
 def effects_of(
-    commands: Sequence[Command],
-    *,
-    home: str = "~",
-    project: str = ".",
-    listed: Sequence[str] = LISTED,
-    run: Runner | None = None,
+    commands: Sequence[Command], places: Places = NOWHERE, *, run: Runner | None = None
 ) -> CommandEffects:
-    """Return what the commands do. `listed`: hosts that are known. `run` reads shell texts within
-    programs of other languages."""
-    return _Text(commands, home, project, listed, run).read()
+    """Return what the commands do. `run` reads shell texts within programs of other
+    languages."""
+    return _Text(commands, places, run).read()
 
 
 class _Text:
     """The commands of one text, and what is known of each."""
 
-    def __init__(
-        self,
-        commands: Sequence[Command],
-        home: str,
-        project: str,
-        listed: Sequence[str],
-        run: Runner | None,
-    ) -> None:
-        self.commands, self.home, self.project, self.listed, self.run = (
-            commands,
-            home,
-            project,
-            listed,
-            run,
-        )
+    def __init__(self, commands: Sequence[Command], places: Places, run: Runner | None) -> None:
+        self.commands, self.places, self.run = commands, places, run
         self.all_findings: list[Findings] = []
-        self.listed_by: dict[int, list[PathTarget] | None] = {}
-        """What each command prints the names of: a `find` with many `-exec` is asked for each."""
+        self.outputs = CommandOutputs(commands, self.all_findings)
         self.fetched: list[tuple[str, Scope]] = []
         self.installed: dict[str, tuple[str, Scope]] = {}
         """What was fetched into folders of programs, by its name."""
@@ -155,10 +130,8 @@ class _Text:
         for command in self.commands:
             findings = Findings(
                 command,
-                home=self.home,
-                project=self.project,
-                listed=self.listed,
-                origin=self.origin,
+                self.places,
+                origin=self.outputs.origin,
             )
             findings.fetched = tuple(self.fetched)
             findings.sql_read = self.sql_read
@@ -207,11 +180,11 @@ class _Text:
         self._unpacked(command, findings)
         if command.name == "kill":
             for index in {index for word in command.words for index in word.outputs}:
-                system_commands.killed(self._chain(index), findings)
+                system_commands.killed(self.outputs.chain(index), findings)
         for word in file_commands.programs_of_options(command):
             findings.add("execute", scope_of_file(findings.place(word)), word.known)
         editing.in_place(command, findings)
-        built(command, findings, self._source_scopes)
+        built(command, findings, self.outputs.scopes)
         if comes_from_elsewhere(command):
             copied(command, findings)
         self._run_elsewhere(command, findings)
@@ -231,14 +204,6 @@ class _Text:
         if command.place == "remote" and command.host:
             scope = findings.scope_of_host(Word(command.host))
             findings.sends.append((scope, command.host, True))
-
-    def _chain(self, index: int) -> list[Command]:
-        """The command at a place, and those whose output it reads, backwards."""
-        made: list[Command] = []
-        while 0 <= index < len(self.commands) and len(made) < 8:
-            made.append(self.commands[index])
-            index = next(iter(feeders(made[-1])), -1)
-        return made
 
     def _unpacked(self, command: Command, findings: Findings) -> None:
         """What is unpacked of an archive that a host sent is the host's, too."""
@@ -328,7 +293,7 @@ class _Text:
             ):
                 return
             if program.source == "command" or program.text.outputs:
-                self._from_commands(program.text.outputs or feeders(command), findings)
+                self.outputs.run(program.text.outputs or feeders(command), findings)
             elif program.source == "file":
                 self._file_program(command, findings)
             elif not program.text.bare.strip():
@@ -343,9 +308,7 @@ class _Text:
             reading = effects_of_code(
                 program.language,
                 program.text.text,
-                home=self.home,
-                project=self.project,
-                listed=self.listed,
+                self.places,
                 run=self.run,
             )
             for effect in reading.effects:
@@ -374,7 +337,7 @@ class _Text:
             feeders(command) if program.source in ("stdin", "command") else ()
         )
         if sources:
-            self._from_commands(sources, findings)
+            self.outputs.run(sources, findings)
         elif program.source == "file" and program.text.text is None:
             self._file_program(command, findings)
         elif program.source == "stdin" and command.stdin.kind in ("none", "unknown"):
@@ -382,94 +345,6 @@ class _Text:
         elif program.text.text is None and program.source != "file":
             # a variable that somebody else has set: nobody can tell
             findings.unsure.append("name: a text that is known only when it runs")
-
-    def _from_commands(self, sources: Sequence[int], findings: Findings) -> None:
-        """It runs what commands print: what a host sent is the host's program."""
-        if all(prints_settings(self.commands[i]) for i in sources if i < len(self.commands)):
-            return
-        scopes = self._source_scopes(sources)
-        hosts = [
-            scope
-            for scope in scopes
-            if scope in ("other", "metadata", "private", "loopback", "listed", "unknown")
-        ]
-        if "other" in hosts or "metadata" in hosts:
-            findings.add("execute", "other", "what a host sends")
-        elif hosts:
-            findings.add("execute", hosts[0], "what a command prints")
-        elif scopes:
-            findings.add("execute", "project", "what a command prints")
-
-    def _source_scopes(self, sources: Sequence[int]) -> list[Scope]:
-        """Return which hosts and places the output of commands may hold."""
-        scopes: list[Scope] = []
-        seen: set[int] = set()
-        stack = list(sources)
-        while stack:
-            index = stack.pop()
-            if index in seen or not 0 <= index < len(self.commands):
-                continue
-            seen.add(index)
-            command = self.commands[index]
-            findings = self.all_findings[index] if index < len(self.all_findings) else None
-            if findings is None:
-                scopes.append("unknown")
-                continue
-            if command.place in ("remote", "container", "image") or comes_from_elsewhere(command):
-                scopes.append(
-                    findings.scope_of_host(Word(command.host))
-                    if command.place == "remote" and command.host
-                    else "unknown"
-                )
-            host_scopes = [
-                effect.scope
-                for effect in findings.effects
-                if effect.kind in ("network", "execute") and effect.scope in HOSTS
-            ]
-            if host_scopes and command.name not in SHELLS:
-                scopes += host_scopes if prints_what_it_fetches(command) else []
-            if findings.fetched:
-                scopes += [
-                    scope
-                    for word in command.words[1:9]
-                    if (scope := findings.downloaded(findings.place(word).path)) is not None
-                ]
-            for place in findings.reads:
-                scopes.append(findings.downloaded(place.path) or scope_of_file(place))
-            stack += feeders(command)
-            stack += [other for word in command.words for other in word.outputs]
-            if not host_scopes and not findings.reads and not feeders(command):
-                scopes.append(
-                    PRINTERS.get(command.name, "unknown" if command.name in DECODERS else "project")
-                )
-            if command.name in HIDERS:
-                scopes.append("unknown")
-        return scopes
-
-    def origin(self, word: Word) -> list[PathTarget]:
-        """Return the places that the unknown part of a word may name: what a `find` or `ls` looked
-        through that prints it."""
-        places: list[PathTarget] = []
-        seen: set[int] = set()
-        stack = list(word.outputs)
-        while stack and len(seen) < 50:
-            index = stack.pop()
-            if index in seen or not 0 <= index < len(self.all_findings):
-                continue
-            seen.add(index)
-            if index not in self.listed_by:
-                self.listed_by[index] = _listed(self.commands[index], self.all_findings[index])
-            if (listed := self.listed_by[index]) is not None:
-                places += listed
-                continue
-            command, findings = self.commands[index], self.all_findings[index]
-            stack += feeders(command)
-            places += (
-                [PathTarget(p.path, "unknown") for p in findings.reads[:1]]
-                if not feeders(command)
-                else []
-            )
-        return places
 
 
 def _reaches_out(effect: Effect) -> bool:
@@ -483,35 +358,3 @@ def _reaches_out(effect: Effect) -> bool:
         and effect.by not in file_commands.table()
         and effect.by not in file_commands.HANDLERS
     )
-
-
-_NAMING = frozenset("ls dir tree du exa eza fd fdfind".split())
-_LISTERS = frozenset(
-    "ls dir fd fdfind tree du locate realpath readlink dirname git grep rg".split()
-)
-
-
-def _listed(command: Command, findings: Findings) -> list[PathTarget] | None:
-    """Return the places whose names a command prints; None where it prints what it is given."""
-    if command.name in ("mktemp", "gmktemp", "tempfile"):
-        return [PathTarget("/tmp/x", "temp")]
-    if command.name == "pwd":
-        return [findings.place(Word("."))]
-    named = command.words[1:] if command.name in _NAMING else ()
-    roots = (
-        findings.reads
-        or [findings.place(word) for word in named if not word.known.startswith("-")]
-        or [PathTarget("./x", "project")]
-    )
-    if command.name in ("find", "gfind"):
-        texts = [w.known for w in command.words[1:]]
-        return [finding_files.chosen(place, texts) for place in roots]
-    if command.name not in _LISTERS:
-        return None
-    is_search = command.name not in ("ls", "dir")
-    return [
-        PathTarget(
-            p.path, "project" if p.path == "." and is_search else p.scope, True, p.secret, p.whole
-        )
-        for p in roots
-    ]

@@ -25,11 +25,15 @@ _EDITORS = frozenset(
 )
 
 
+_Entry = tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]
+"""Roles of operands, roles of options' values, options after which the first operand is no text,
+and options that take the next word."""
+
+
 @cache
-def table() -> dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]]:
-    """The table by name: roles of operands, roles of options' values, options after which the first
-    operand is no text, and options that take the next word."""
-    entries: dict[str, tuple[tuple[str, ...], dict[str, str], frozenset[str], frozenset[str]]] = {}
+def table() -> dict[str, _Entry]:
+    """The table by name."""
+    entries: dict[str, _Entry] = {}
     for line in re.sub(r"\n +", " ", LINES).splitlines():
         names, _, definition = line.partition(" : ")
         roles, _, options = definition.partition(";")

@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable, Sequence
 
 from policy.effects.effect import Effect, Kind, Scope
-from policy.effects.network import host_of, host_scope
-from policy.effects.paths import PathTarget, place, written
+from policy.effects.network import host_of
+from policy.effects.paths import PathTarget, written
+from policy.effects.places import Places
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args
 
@@ -29,18 +30,14 @@ class Findings:
     def __init__(
         self,
         command: Command,
+        places: Places,
         *,
-        home: str,
-        project: str,
-        listed: Sequence[str],
         origin: "Callable[[Word], list[PathTarget]]",
     ) -> None:
         """`origin`: which places the unknown parts of a word may come from, as the folders that a
         `find` looked through."""
         self.command = command
-        self.home = home
-        self.project = project
-        self.listed = listed
+        self._places = places
         self.effects: list[Effect] = []
         self.reads: list[PathTarget] = []
         self.writes: list[str] = []
@@ -92,7 +89,7 @@ class Findings:
         cwd = self.command.cwd
         if word.text is not None:
             folder = "" if cwd is None else cwd.known
-            location = place(word.text, home=self.home, project=self.project, cwd=folder)
+            location = self._places.place(word.text, cwd=folder)
             if (
                 cwd is not None
                 and cwd.text is None
@@ -119,12 +116,8 @@ class Findings:
             if keys:
                 return keys
             # what is unknown lies below the last known folder, or is one of its neighbours
-            known = place(
-                prefix,
-                home=self.home,
-                project=self.project,
-                cwd="" if self.command.cwd is None else self.command.cwd.known,
-            )
+            cwd = "" if self.command.cwd is None else self.command.cwd.known
+            known = self._places.place(prefix, cwd=cwd)
             scope: Scope = (
                 "project"
                 if known.scope == "home" and not prefix.startswith(("/", "~", ".."))
@@ -132,10 +125,7 @@ class Findings:
             )
             if prefix == "/":
                 scope = "unknown"
-            if (
-                word.bare != prefix
-                and place(word.bare, home=self.home, project=self.project).scope == "credentials"
-            ):
+            if word.bare != prefix and self._places.place(word.bare).scope == "credentials":
                 scope = "credentials"
             return [
                 PathTarget(
@@ -193,14 +183,8 @@ class Findings:
         text = word.known
         if word.text is None and not host_of(word.prefix):
             return "unknown"
-        return host_scope(
-            (
-                text
-                if word.text is not None or "/" not in word.prefix.partition("://")[2]
-                else word.prefix
-            ),
-            self.listed,
-        )
+        is_whole = word.text is not None or "/" not in word.prefix.partition("://")[2]
+        return self._places.host_scope(text if is_whole else word.prefix)
 
     def reach(self, word: Word, *, sends: bool = False, account: bool = False) -> Scope:
         """Open a connection to the host of a URL or address; `sends`: with data, `account`: with a

@@ -21,6 +21,10 @@ def follow(commands: Sequence[Command], all_findings: Sequence[Findings]) -> Non
     _Flow(commands, all_findings).follow()
 
 
+_Holds = dict[str, tuple[bool, bool]]
+"""Of files that are written: is what they hold secret, and is it much?"""
+
+
 class _Flow:
     """The commands of one text and what is known of each."""
 
@@ -39,7 +43,7 @@ class _Flow:
         read again."""
         size = len(self.commands)
         secret, bulk = [False] * size, [False] * size
-        holds: dict[str, tuple[bool, bool]] = {}
+        holds: _Holds = {}
         for _ in range(3):
             before = (list(secret), list(bulk), dict(holds))
             for index, (command, findings) in enumerate(
@@ -64,7 +68,7 @@ class _Flow:
         findings: Findings,
         secret: list[bool],
         bulk: list[bool],
-        holds: dict[str, tuple[bool, bool]],
+        holds: _Holds,
         used: Collection[int] = (),
     ) -> tuple[bool, bool]:
         """Is what a command has secret, and is it much? `used`: commands whose output is a key that
@@ -103,7 +107,7 @@ class _Flow:
         findings: Findings,
         secret: list[bool],
         bulk: list[bool],
-        holds: dict[str, tuple[bool, bool]],
+        holds: _Holds,
     ) -> None:
         if not findings.sends:
             return

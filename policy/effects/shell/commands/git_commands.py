@@ -141,14 +141,8 @@ def _config(command: Command, args: Args, findings: Findings) -> None:
     _leads(operands[0], operands[1], findings)
 
 
-_SHARED = re.compile(
-    r"(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*"
-    r"|refs/heads/\*)"
-)
-"""Branches that others build on."""
-
-
 def _push(command: Command, args: Args, findings: Findings) -> None:
+    """Where it pushes to; the table says what it does to branches there."""
     remote = args.operands[0] if args.operands else Word("origin")
     # the name of a remote says nothing of its host; it was chosen by whoever set it up
     is_url = is_remote(remote) or "/" in remote.known
@@ -166,25 +160,6 @@ def _push(command: Command, args: Args, findings: Findings) -> None:
         )
         if added == "other":
             findings.add("secret", "other", f"the project to {remote.known}", wide=True)
-    refs = args.texts[1:]
-    forced = args.has("-f|--force") or any(ref.startswith("+") for ref in refs)
-    gentle = any(
-        word.known.startswith("--force-with-lease") or word.known == "--force-if-includes"
-        for word in command.words[1:]
-    )
-    if args.has("--mirror|--prune"):
-        findings.add("delete", "unknown", remote.known, wide=True)
-    elif forced:
-        # a branch of one's own is rewritten every day
-        shared = not refs or any(
-            _SHARED.fullmatch(ref.lstrip("+").rpartition(":")[2]) for ref in refs
-        )
-        findings.add("delete", "unknown", " ".join(refs), wide=shared)
-    elif gentle:
-        findings.add("delete", "listed", " ".join(refs))
-    elif args.has("-d|--delete") or any(ref.startswith(":") for ref in refs):
-        protected = any(_SHARED.fullmatch(ref.lstrip(":")) for ref in refs)
-        findings.add("delete", "unknown" if protected else "listed", " ".join(refs), wide=protected)
 
 
 def _remote(command: Command, args: Args, findings: Findings) -> None:
@@ -239,12 +214,16 @@ def _fetch(command: Command, args: Args, findings: Findings) -> None:
             )
 
 
-def _submodule(command: Command, args: Args, findings: Findings) -> None:
+def _clone_behind(command: Command, args: Args, findings: Findings) -> None:
+    """`git submodule add URL`, `hg clone URL`, `svn checkout URL FOLDER`."""
     _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
 
 
 _VERBS = rows(
     r"""
+SHARED := (?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*|refs/heads/\*)
+FORCED := (?s)\+*(?:.*:)?(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release[^:]*|trunk|stable|\*|refs/heads/\*)
+
 config
     -> call config
 clean
@@ -278,7 +257,17 @@ gc prune
 update-ref
     -d -> delete project {}
 push
-    -> call push
+    + -> call push
+    --mirror|--prune 1 -> delete unknown {1} wide
+    --mirror|--prune -> delete unknown origin wide
+    -f|--force !2 -> delete unknown {2-} wide
+    -f|--force -> delete unknown {2-} wide:2-~<FORCED>
+    2-~(?s)\+.* -> delete unknown {2-} wide:2-~<FORCED>
+    words~(?s)--force-with-lease.*|--force-if-includes -> delete listed {2-}
+    -d|--delete 2-~:*<SHARED> -> delete unknown {2-} wide
+    2-~(?s):.* 2-~:*<SHARED> -> delete unknown {2-} wide
+    -d|--delete -> delete listed {2-}
+    2-~(?s):.* -> delete listed {2-}
 remote
     -> call remote
 clone
@@ -306,15 +295,10 @@ send-email
     remote=_remote,
     clone=_clone,
     fetch=_fetch,
-    submodule=_submodule,
+    submodule=_clone_behind,
 )
-"""`clean -x` throws away what is ignored: settings and data, too. What `rm` takes away and is
+"""`SHARED` are branches that others build on: one of one's own is rewritten every day. `clean -x` throws away what is ignored: settings and data, too. What `rm` takes away and is
 committed is still in the history."""
-
-
-def _copy(command: Command, args: Args, findings: Findings) -> None:
-    """`hg clone URL`, `svn checkout URL FOLDER`."""
-    _clone(command, Args(args.flags, args.values, args.operands[1:]), findings)
 
 
 HANDLERS: dict[str, Handler] = rows(
@@ -344,7 +328,7 @@ gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --d
     1~(?i)alias 2~(?i)set 4-~(?s).*!.* -> persistence startup {}
     1~(?i)extension 2~(?i)install -> execute listed {3-}
 """,
-    copy=_copy,
+    copy=_clone_behind,
     git=_git,
 )
 """What `gh` publishes can be read by others, and what it deletes is gone for all."""

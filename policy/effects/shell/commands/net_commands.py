@@ -49,7 +49,7 @@ def _netcat(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _socat(command: Command, args: Args, findings: Findings) -> None:
-    texts = [word.known for word in command.words[1:]]
+    texts = command.texts
     runs = any(re.match(r"(?i)(?:exec|system|shell):", text) for text in texts)
     for word in command.words[1:]:
         text = word.known
@@ -170,7 +170,6 @@ def _lookup(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _mail(command: Command, args: Args, findings: Findings) -> None:
-    findings.read(*args.all("-a|-A|--attach"))
     for word in [*args.operands, *args.all("--to|-t")]:
         if "@" in word.known or word.text is None:
             findings.sends.append(
@@ -206,9 +205,12 @@ wget wget2 aria2c axel lwp-download : -O -o -a -i -P -U -e -t -T -w -Q -l -A -R 
         --body-file --method --user --password --load-cookies --save-cookies --timeout --tries --wait --limit-rate
         --level --accept --reject --domains --use-askpass --execute --ca-certificate --cut-dirs --include-directories
         --exclude-directories --base --config --referer --default-page --http-user --http-password
-    -> call wget
+    + -> reads --post-file|--body-file|-i|--input-file
+    + -> call wget
+    -> writes -o|-a|--output-file|--save-cookies
 http https xh xhs : -a --auth -o --output --session -A --verify --cert --timeout
-    -> call httpie
+    + -> call httpie
+    -> writes -o|--output
 nc ncat netcat nc.traditional nc.openbsd : -e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G
         -m --proxy -P
     -> call netcat
@@ -225,6 +227,7 @@ dig drill nslookup host ping ping6 fping traceroute whois kdig delv dog doggo re
     -> call lookup
 mail mailx mutt sendmail swaks sendemail msmtp : -s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from
         --server --body
+    + -> reads -a|-A|--attach
     -> call mail
 logger : -n --server -P --port -f --file -p -t -i! --priority --tag
     -> reads -f|--file ; reach -n|--server sends

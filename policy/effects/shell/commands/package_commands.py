@@ -2,6 +2,7 @@
 repository or a folder."""
 
 import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from policy.effects.effect import Scope
@@ -44,6 +45,8 @@ _INSTALLS = frozenset(
     " require global build-dep tap full-upgrade dist-upgrade inject run tool sync".split()
 )
 _REMOVES = frozenset("remove purge uninstall erase autoremove rm un del delete autopurge".split())
+_STARTS = frozenset("run run-script test start t exec".split())
+_PUBLISHES = frozenset("publish push upload login adduser owner yank unpublish deprecate".split())
 _LOCAL = re.compile(
     r"(?:\.{0,2}/|~|/).*|.*\.(?:whl|tar\.gz|tgz|zip|deb|rpm|apk|gem|snap|pkg|pkg\.tar\.\w+|flatpak"
     r"|msi|jar|vsix)|"
@@ -75,7 +78,10 @@ def source_of(word: Word, findings: Findings) -> Scope:
     return "listed"
 
 
-def _install(command: Command, args: Args, findings: Findings, words: "tuple[Word, ...]") -> None:
+def _install(
+    command: Command, args: Args, findings: Findings, words: Sequence[Word] | None = None
+) -> None:
+    words = args.operands if words is None else words
     for word in words:
         scope = source_of(word, findings)
         if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
@@ -86,7 +92,7 @@ def _install(command: Command, args: Args, findings: Findings, words: "tuple[Wor
             word.known,
         )
     if not words:
-        findings.add("execute", "listed", " ".join(word.known for word in command.words[:3]))
+        findings.add("execute", "listed", _line(command.words[:3]))
 
 
 @cache
@@ -129,56 +135,33 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
     _indexes(args, family, findings)
     if verb in ("config", "set", "c"):
         _configure([word.known for word in targets], findings)
-    elif verb in ("run", "run-script", "test", "start", "t", "exec") and family in (
-        "npm",
-        "pip",
-        "cargo",
-        "go",
-    ):
-        findings.add(
-            "execute",
-            "listed" if verb == "exec" and family == "npm" else "project",
-            " ".join(word.known for word in targets[:2]),
-        )
+    elif verb in _STARTS and family in ("npm", "pip", "cargo", "go"):
+        is_fetched = verb == "exec" and family == "npm"
+        scope: Scope = "listed" if is_fetched else "project"
+        findings.add("execute", scope, _line(targets[:2]))
         if family == "go":
-            _install(
-                command,
-                args,
-                findings,
-                tuple(w for w in targets[:1] if _URL.fullmatch(w.known)) or (Word("."),),
-            )
+            urls = tuple(w for w in targets[:1] if _URL.fullmatch(w.known))
+            _install(command, args, findings, urls or (Word("."),))
     elif verb in _INSTALLS:
         if family == "cargo":
             targets = (*targets, *args.all("--git|--path"))
-        targets = (*targets, *args.all("-e|--editable"))
         for word in args.all("-r|--requirement"):
             findings.read(word)
             if "://" in word.known:
                 findings.add("execute", findings.scope_of_host(word), word.known)
-        _install(command, args, findings, targets)
+        _install(command, args, findings, (*targets, *args.all("-e|--editable")))
     elif verb in _REMOVES:
         _remove(targets, findings)
-    elif verb in (
-        "publish",
-        "push",
-        "upload",
-        "login",
-        "adduser",
-        "owner",
-        "yank",
-        "unpublish",
-        "deprecate",
-    ):
-        findings.add("network", "listed", " ".join(word.known for word in operands))
+    elif verb in _PUBLISHES:
+        findings.add("network", "listed", _line(operands))
         if verb in ("unpublish", "yank"):
-            findings.add(
-                "delete",
-                "unknown",
-                " ".join(word.known for word in targets),
-                wide=verb == "unpublish",
-            )
+            findings.add("delete", "unknown", _line(targets), wide=verb == "unpublish")
     if family in ("apt", "dnf"):
         _unchecked(args, findings)
+
+
+def _line(words: Iterable[Word]) -> str:
+    return " ".join(word.known for word in words)
 
 
 def _unchecked(args: Args, findings: Findings) -> None:
@@ -248,10 +231,6 @@ def _remove(words: "tuple[Word, ...]", findings: Findings) -> None:
             findings.add("delete", "system", word.known, wide=True)
 
 
-def _installed(command: Command, args: Args, findings: Findings) -> None:
-    _install(command, args, findings, args.operands)
-
-
 def _removed(command: Command, args: Args, findings: Findings) -> None:
     _remove(args.operands, findings)
 
@@ -293,7 +272,7 @@ twine : -r --repository --repository-url -u -p --config-file
 make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab
     -> execute project {}
 """,
-    install=_installed,
+    install=_install,
     remove=_removed,
     runner=_runner,
 )

@@ -19,8 +19,9 @@ Conditions; `!` before one says that it does not hold:
 Actions, with ` ; ` between them. Words are `operands`, `files` (operands but `-`), `last`, `2`,
 `2-`, options for their values, or a path that begins with `.`:
 
-    KIND SCOPE TARGET [wide]          an effect; in its target stand `{}` for the operands, `{2-}`,
-                                      `{line}`, `{--}` for what is behind the dashes, `{name}`
+    KIND SCOPE TARGET [wide]          an effect; in its target stand `{}` for the operands, `{all}`
+                                      for these and the options behind them, `{2-}`, `{line}`,
+                                      `{--}` for what is behind the dashes, `{name}`
     KIND [SCOPE]@WORDS[=a|b][~REGEX]  the effect on the places of these words
     reads, writes, deletes WORDS [wide]
     reach WORDS [sends] [account]     a connection to these hosts
@@ -93,7 +94,7 @@ class Row:
             self.rules = [_rule(line, self.calls) for line in self.lines]
         if self.valued:
             args = args_of(command, self.valued, single="one-dash" in self.valued)
-        words = [word.known for word in command.words[1:]]
+        words = command.texts
         case = _Case(command, args, findings, words, args.texts)
         for rule in self.rules:
             if all(holds(case) for holds in rule.conditions):
@@ -303,6 +304,8 @@ def _named(case: _Case, match: re.Match[str]) -> str:
             return " ".join(case.texts)
         case "{line}":
             return " ".join(case.words)
+        case "{all}":
+            return " ".join([*case.texts, *(word for word in case.words if word[:1] == "-")])
         case "{name}":
             return case.command.name
         case "{--}":

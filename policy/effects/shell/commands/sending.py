@@ -97,7 +97,7 @@ _ENVIRONMENT = re.compile(
 
 def prints_environment(command: Command) -> bool:
     """Does a program print all variables, besides those that are for that?"""
-    texts = [word.known for word in command.words[1:]]
+    texts = command.texts
     match command.name:
         case "jq" | "gojq" | "jaq":
             return any(re.fullmatch(r"(?:env|\$ENV)(?:\s*\|.*)?", text) for text in texts)
@@ -121,7 +121,7 @@ def prints_environment(command: Command) -> bool:
 def add_hosts(command: Command, findings: Findings) -> None:
     """A program that nobody described is given an address, or is one that sends: what it reads and
     is given may go there."""
-    texts = [word.known for word in command.words[1:]]
+    texts = command.texts
     if "http.server" in texts or (command.name == "php" and "-S" in texts):
         # it shows a folder to whoever connects
         values = zip(texts, command.words[2:], strict=False)

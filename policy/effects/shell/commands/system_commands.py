@@ -139,7 +139,7 @@ def _stopped(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _kill(command: Command, args: Args, findings: Findings) -> None:
-    texts = [word.known for word in command.words[1:]]
+    texts = command.texts
     numbers = [t for t in texts if re.fullmatch(r"-?\d+", t)]
     if "-l" in texts or "-L" in texts:
         return
@@ -214,13 +214,6 @@ def killed(chain: Sequence[Command], findings: Findings) -> None:
             findings.add("process", "system", "all processes", wide=True)
 
 
-def _su(command: Command, args: Args, findings: Findings) -> None:
-    user = next((text for text in args.texts if text != "-"), "root")
-    # another user is not a mightier one, and a command stands in the list by itself
-    if user in ("root", "0", "toor"):
-        findings.add("privilege", "root", user)
-
-
 HANDLERS: dict[str, Handler] = rows(
     r"""
 UNITS := -H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root
@@ -243,7 +236,12 @@ sudoedit : <BECOMES>
 pkexec : <BECOMES>
     !1 -> privilege root {name}
 su : <BECOMES>
-    !-c|--command|--session-command -> call su
+    -c|--command|--session-command -> nothing
+    1=root|0|toor -> privilege root {1}
+    1=- 2=root|0|toor -> privilege root {2}
+    text~'^(?:- )+(?:root|toor)(?: |$)' -> privilege root root
+    text~'^(?:- )+0(?: |$)' -> privilege root 0
+    !1-~(?s)(?!-\Z).* -> privilege root root
 machinectl
     -> nothing
 chmod gchmod
@@ -363,7 +361,6 @@ grub-install
 efibootmgr
     w1 !words=-v|--verbose| -> write startup {line}
 """,
-    su=_su,
     chmod=_chmod,
     chown=_chown,
     erase=_erase,

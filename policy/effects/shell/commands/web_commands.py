@@ -16,76 +16,58 @@ _CURL_SAID = (
     "|--oauth2-bearer|-X|--request"
 )
 """What it says of itself besides data."""
+_ALL_OF_IT = re.compile(r"/(?:_all|\*|_all_dbs)?/?$")
+"""Ends the address of a whole database."""
 
 
 def curl(command: Command, args: Args, findings: Findings) -> None:
     """`curl`: what it fetches, sends and writes."""
-    data = args.all(_CURL_DATA)
-    uploads = args.all("-T|--upload-file")
+    data, uploads = args.all(_CURL_DATA), args.all("-T|--upload-file")
     for word in data:
         _curl_data(word, findings)
-    for word in uploads:
-        if word.text not in ("-", "."):
-            findings.read(word)
-    findings.read(*args.all("-K|--config|--netrc-file"))
+    findings.read(*_curl_files(args, uploads))
     findings.sent += [word for word in args.all(_CURL_SAID) if word.text is None]
-    findings.read(
-        *(tail(word, 1) for word in args.all("-H|--header") if word.known.startswith("@"))
-    )
-    findings.read(
-        *(
-            tail(word, word.known.index("@") + 1)
-            for word in args.all("--variable")
-            if "@" in word.known
-        )
-    )
-    findings.read(
-        *(
-            word
-            for word in args.all("-b|--cookie")
-            if word.text is not None and "=" not in word.known
-        )
-    )
-    method = args.first("-X|--request")
+    named = args.first("-X|--request")
+    method = named.known.upper() if named is not None else ""
     sends = bool(data or uploads or findings.sent or findings.reads) or (
-        method is not None and method.known.upper() in ("POST", "PUT", "PATCH")
+        method in ("POST", "PUT", "PATCH")
     )
-    if any(
-        "docker.sock" in word.known or "containerd.sock" in word.known
-        for word in args.all("--unix-socket")
-    ):
+    if any(re.search(r"(?:docker|containerd)\.sock", w.known) for w in args.all("--unix-socket")):
         findings.add("privilege", "system", "the container engine's socket")
-    urls = [*args.operands, *args.all("--url|--expand-url")]
     for proxy in args.all("-x|--proxy|--preproxy|--socks5|--socks5-hostname"):
         findings.reach(proxy, sends=sends)
+    urls = [*args.operands, *args.all("--url|--expand-url")]
     for url in urls:
         if url.known.lower().startswith("file:"):
             findings.read(url)
             continue
         findings.reach(url, sends=sends or _carries(url, findings))
-        if method is not None and method.known.upper() == "DELETE":
-            findings.add(
-                "delete",
-                "unknown",
-                url.known,
-                wide=bool(
-                    re.search(
-                        r"/(?:_all|\*|_all_dbs)?/?$",
-                        url.known.partition("://")[2]
-                        .partition("?")[0]
-                        .replace(host_of(url.known), "", 1),
-                    )
-                ),
-            )
-    _fetched(
-        urls,
-        args.all(
-            "-o|--output|--dump-header|-D|-c|--cookie-jar|--trace|--trace-ascii",
+        if method == "DELETE":
+            path = url.known.partition("://")[2].partition("?")[0]
+            path = path.replace(host_of(url.known), "", 1)
+            findings.add("delete", "unknown", url.known, wide=bool(_ALL_OF_IT.search(path)))
+    targets = args.all("-o|--output|--dump-header|-D|-c|--cookie-jar|--trace|--trace-ascii")
+    by_name = args.has("-O|--remote-name|--remote-name-all")
+    _fetched(urls, targets, by_name, args.first("--output-dir"), findings)
+
+
+def _curl_files(args: Args, uploads: list[Word]) -> list[Word]:
+    """The files that `curl` reads, but for those of its data."""
+    return [
+        *(word for word in uploads if word.text not in ("-", ".")),
+        *args.all("-K|--config|--netrc-file"),
+        *(tail(word, 1) for word in args.all("-H|--header") if word.known.startswith("@")),
+        *(
+            tail(word, word.known.index("@") + 1)
+            for word in args.all("--variable")
+            if "@" in word.known
         ),
-        args.has("-O|--remote-name|--remote-name-all"),
-        args.first("--output-dir"),
-        findings,
-    )
+        *(
+            word
+            for word in args.all("-b|--cookie")
+            if word.text is not None and "=" not in word.known
+        ),
+    ]
 
 
 def _curl_data(word: Word, findings: Findings) -> None:
@@ -141,7 +123,6 @@ _DOUBT = {"listed": 1, "loopback": 1, "private": 2, "unknown": 3, "other": 4, "m
 
 def wget(command: Command, args: Args, findings: Findings) -> None:
     """`wget` and its like: what they fetch, send and write."""
-    findings.read(*args.all("--post-file|--body-file|-i|--input-file"))
     data = args.all("--post-data|--body-data")
     findings.sent += data
     option_values = args.all(
@@ -171,7 +152,6 @@ def wget(command: Command, args: Args, findings: Findings) -> None:
         args.first("-P|--directory-prefix"),
         findings,
     )
-    findings.write(*args.all("-o|-a|--output-file|--save-cookies"))
 
 
 def httpie(command: Command, args: Args, findings: Findings) -> None:
@@ -197,7 +177,6 @@ def httpie(command: Command, args: Args, findings: Findings) -> None:
             or _carries(url, findings),
         )
     findings.sent += [word for word in args.all("-a|--auth") if word.text is None]
-    findings.write(*args.all("-o|--output"))
 
 
 def has_secret_variable(word: Word) -> bool:

@@ -9,6 +9,7 @@ and nothing can stop it. The tests compare the two. What this one cannot read is
 import re
 
 from policy.effects.shell.parse.budget import NotRead, OutOfWork, StepBudget
+from policy.effects.shell.parse.redirects import REDIRECT, RedirectReader
 from policy.effects.shell.parse.tree import (
     AndOrList,
     Assign,
@@ -21,21 +22,16 @@ from policy.effects.shell.parse.tree import (
     Node,
     Parts,
     Pipe,
-    Redir,
     Seq,
     Simple,
     Test,
     While,
 )
-from policy.effects.shell.parse.words import ASSIGN, WordReader
-from policy.effects.shell.run.values import OWN_NAME
+from policy.effects.shell.parse.words import ASSIGN
 
 _PLAIN_WORD = re.compile(r"[ \t]*([^ \t\n|&;<>()'\"\\$`#][^ \t\n|&;<>()'\"\\$`]*+)(?=[ \t\n]|\Z)")
 """Blanks and a word of plain text, as most are: nothing in it, or behind it, makes it a redirect or
 a part of another word."""
-_REDIRECT = re.compile(
-    r"(\d{1,4}|\{[A-Za-z_]\w*\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>\||>&|<(?!\()|>(?!\())", re.ASCII
-)
 _CLOSER = re.compile(r"(?:then|else|elif|fi|do|done|esac|\})(?=[ \t\n;&|)<>]|$)|\)|;;&?|;&")
 _OPENER = re.compile(
     r"(?:if|while|until|for|select|case|function|coproc|time|\{|!|\[\[)(?=[ \t\n(]|\\\n|$)|\(\(?"
@@ -47,7 +43,7 @@ _IN = re.compile(r"in(?=[ \t\n;]|$)")
 _ESAC = re.compile(r"esac(?=[ \t\n;&|)<>]|$)")
 
 
-class Parser(WordReader):
+class Parser(RedirectReader):
     """Reads the commands of one text."""
 
     # Lists and pipelines
@@ -85,8 +81,8 @@ class Parser(WordReader):
                 return Seq(items)
             node = self.chain()
             self.blanks()
-            sign = text[self.at : self.at + 1]
-            if sign == "&" or (sign == ";" and text[self.at + 1 : self.at + 2] not in (";", "&")):
+            sign = self.sign
+            if sign == "&" or (sign == ";" and self.next_sign not in (";", "&")):
                 self.at += 1
             elif sign not in ("\n", "") and not _CLOSER.match(text, self.at):
                 raise self.wrong("no place for this")
@@ -110,10 +106,9 @@ class Parser(WordReader):
         items = [self.command()]
         while True:
             self.blanks()
-            text, at = self.text, self.at
-            if text[at : at + 1] != "|" or text[at + 1 : at + 2] == "|":
+            if self.sign != "|" or self.next_sign == "|":
                 return Pipe(items) if len(items) > 1 else items[0]
-            self.at += 2 if text[at + 1 : at + 2] == "&" else 1
+            self.at += 2 if self.next_sign == "&" else 1
             self.blanks(lines=True)
             items.append(self.command())
 
@@ -241,7 +236,7 @@ class Parser(WordReader):
         words: list[Parts] = []
         while True:
             self.blanks()
-            if self.text[self.at : self.at + 1] in ("", "\n", ";", "&", "|", ")"):
+            if self.sign in ("", "\n", ";", "&", "|", ")"):
                 return words
             words.append(self.word())
 
@@ -272,7 +267,7 @@ class Parser(WordReader):
                 self.blanks()
                 patterns.append(self.word())
                 self.blanks()
-                sign = self.text[self.at : self.at + 1]
+                sign = self.sign
                 self.at += 1
                 if sign == ")":
                     break
@@ -292,7 +287,7 @@ class Parser(WordReader):
         words: list[Parts] = []
         while True:
             self.blanks(lines=True)
-            sign = self.text[self.at : self.at + 1]
+            sign = self.sign
             if not sign:
                 raise self.wrong("`]]` is missing")
             if sign in "()<>&|;!" and not self.text.startswith(("<(", ">("), self.at):
@@ -325,7 +320,7 @@ class Parser(WordReader):
                 continue
             self.blanks()
             at = self.at
-            sign = text[at : at + 1]
+            sign = self.sign
             if sign in ("", "\n", ";", "|", ")"):
                 break
             if sign == "(":
@@ -338,7 +333,7 @@ class Parser(WordReader):
                 body = self.command()
                 self.nesting -= 1
                 return Func(self.text_of(node.words[0]), body)
-            if sign in "<>&{0123456789" and (match := _REDIRECT.match(text, at)):
+            if sign in "<>&{0123456789" and (match := REDIRECT.match(text, at)):
                 node.redirs.append(self.redirect(match))
                 continue
             if sign == "&":
@@ -360,63 +355,6 @@ class Parser(WordReader):
         if self.text.startswith("(", self.at):
             return (self.array(),)
         return self.word(may_be_empty=True)
-
-    # Redirects
-
-    def redirects(self) -> list[Redir]:
-        """Read the redirects behind a command."""
-        redirects: list[Redir] = []
-        while True:
-            self.blanks()
-            match = _REDIRECT.match(self.text, self.at)
-            if match is None:
-                return redirects
-            redirects.append(self.redirect(match))
-
-    def redirect(self, match: re.Match[str]) -> Redir:
-        """Read one redirect."""
-        number, op = match[1], match[2]
-        self.at = match.end()
-        self.blanks()
-        fd = (
-            (0 if op[0] == "<" else 1)
-            if number is None
-            else int(number)
-            if number.isdigit()
-            else -1
-        )
-        if fd < 0 and not OWN_NAME.fullmatch(number[1:-1]):
-            self.errors.append("name: a redirect sets a variable that programs read")
-        start = self.at
-        redir = Redir(op, fd, self.word())
-        if op in ("<<", "<<-"):
-            source = self.text[start : self.at]
-            is_quoted = any(sign in source for sign in "'\"\\")
-            last = self.text_of(redir.target) if is_quoted else source
-            self.pending.append((redir, last, is_quoted))
-        return redir
-
-    def heredocs(self) -> None:
-        """Read the texts of the heredocs of the line before."""
-        for redir, last, is_quoted in self.pending:
-            text, start = self.text, self.at
-            lines = []
-            while True:
-                end = text.find("\n", self.at)
-                line = text[self.at : end] if end >= 0 else text[self.at :]
-                self.at = end + 1 if end >= 0 else len(text)
-                line = line.lstrip("\t") if redir.op == "<<-" else line
-                if line == last:
-                    break
-                lines.append(line)
-                if end < 0:
-                    break
-            self.budget.spend(self.at - start)
-            body = "".join(f"{line}\n" for line in lines)
-            redir.body = (
-                (Lit(body, is_quoted=True),) if is_quoted else self.within(body).quoted_parts()
-            )
-        self.pending = []
 
     def expect(self, *closers: str) -> str:
         """Read one of these closers."""

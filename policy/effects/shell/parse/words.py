@@ -2,10 +2,9 @@
 to the grammar (`parsing`)."""
 
 import re
-from typing import Self
 
-from policy.effects.shell.parse.budget import MAX_NESTING, NotRead, OutOfWork, StepBudget
 from policy.effects.shell.parse.escapes import ansi_c
+from policy.effects.shell.parse.scanning import TextScanner
 from policy.effects.shell.parse.tree import (
     Arith,
     Array,
@@ -15,14 +14,11 @@ from policy.effects.shell.parse.tree import (
     Part,
     Parts,
     Proc,
-    Redir,
     Seq,
     Sub,
 )
 
 _PLAIN = re.compile(r"[^ \t\n|&;<>()'\"\\$`]+")
-_BLANKS = re.compile(r"(?:[ \t]+|\\(?:\n|\Z))+(?:#[^\n]*)?|#[^\n]*")
-_LINES = re.compile(r"(?:[ \t\n]+|\\(?:\n|\Z)|#[^\n]*)+")
 _QUOTED = re.compile(r'[^"\\$`]+')
 _HEREDOC = re.compile(r"[^\\$`]+")
 _ARGUMENT = re.compile(r"[^'\"\\$`}/:\[\]]+")
@@ -31,41 +27,19 @@ _BACKTICK = re.compile(r"(?:[^`\\]|\\.)*", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9]|[@*#?$!-]", re.ASCII)
 _PARAMETER = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]", re.ASCII)
 ASSIGN = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n]*)\])?(\+?)=", re.ASCII)
-_BRACKETS = re.compile(r"[()]")
-_BRACKET_COST = 32
-"""Of the budget's characters, for each bracket that is looked at."""
 _OPS = re.compile(r":?[-=+?]|##?|%%?|//?[#%]?|\^\^?|,,?|~~?|@[A-Za-z]|:")
 
 
-class WordReader:
-    """Reads the words of one text. `nesting`: how deep it is inside other texts."""
-
-    def __init__(self, text: str, budget: StepBudget, nesting: int = 0) -> None:
-        budget.spend(len(text))
-        self.text = text
-        self.at = 0
-        self.budget = budget
-        self.nesting = nesting
-        self.pending: list[tuple[Redir, str, bool]] = []
-        """Heredocs whose text comes with the next line: redirect, its last line, whether tabs
-        before it are left out."""
-        self.errors: list[str] = []
+class WordReader(TextScanner):
+    """Reads the words of one text."""
 
     def block(self, items: list[tuple[Node, bool]] | None = None) -> Seq:
         """Read commands up to what closes them: the grammar's part."""
         raise NotImplementedError
 
-    def heredocs(self) -> None:
-        """Read the texts of the heredocs of the line before: the grammar's part."""
-        raise NotImplementedError
-
     def program(self) -> Seq:
         """Read the whole text: the grammar's part."""
         raise NotImplementedError
-
-    def within(self, text: str) -> Self:
-        """Make a reader of a text within this one."""
-        return type(self)(text, self.budget, self.nesting)
 
     def word(self, *, may_be_empty: bool = False) -> Parts:
         """Read one word."""
@@ -90,7 +64,7 @@ class WordReader:
                 self.at += 1
                 self.double_quoted(parts)
             elif sign == "\\":
-                escaped = text[self.at + 1 : self.at + 2]
+                escaped = self.next_sign
                 if escaped not in ("\n", ""):
                     parts.append(Lit(escaped, is_quoted=True))
                 self.at += 2
@@ -98,7 +72,7 @@ class WordReader:
                 parts.append(self.dollar(is_quoted=False))
             elif sign == "`":
                 parts.append(self.backtick(is_quoted=False))
-            elif sign in "<>" and text[self.at + 1 : self.at + 2] == "(":
+            elif sign in "<>" and self.next_sign == "(":
                 self.at += 2
                 parts.append(Proc(sign, self.inner()))
             elif (
@@ -157,7 +131,7 @@ class WordReader:
             if sign == quote:
                 return
             if sign == "\\":
-                escaped = text[self.at + 1 : self.at + 2]
+                escaped = self.next_sign
                 if escaped != "\n":
                     parts.append(
                         Lit(
@@ -178,7 +152,7 @@ class WordReader:
         self.at += 1
         while text.startswith("\\\n", self.at):
             self.at += 2
-        sign = text[self.at : self.at + 1]
+        sign = self.sign
         if sign == "(":
             end = self.closing(self.at + 2) if text.startswith("((", self.at) else -1
             if end >= 0:
@@ -271,7 +245,7 @@ class WordReader:
         self.at = match.end()
         ends = ":}" if part.op == ":" else "/}" if part.op[0] == "/" else "}"
         args = [self.argument(is_quoted, ends)]
-        if self.text[self.at : self.at + 1] in ends[:-1]:
+        if self.sign in ends[:-1]:
             self.at += 1
             args.append(self.argument(is_quoted, "}"))
         part.args = tuple(args)
@@ -304,7 +278,7 @@ class WordReader:
                 self.at += 1
                 self.double_quoted(parts)
             elif sign == "\\":
-                parts.append(Lit(text[self.at + 1 : self.at + 2].replace("\n", ""), is_quoted=True))
+                parts.append(Lit(self.next_sign.replace("\n", ""), is_quoted=True))
                 self.at += 2
             elif sign == "$":
                 parts.append(self.dollar(is_quoted=is_quoted))
@@ -330,54 +304,6 @@ class WordReader:
             if self.at >= len(self.text):
                 raise self.wrong("`)` is missing")
             words.append(self.word())
-
-    def blanks(self, *, lines: bool = False) -> None:
-        """Skip blanks and comments, and with `lines` ends of lines too."""
-        text = self.text
-        if text[self.at : self.at + 1] not in " \t\n\\#":
-            # as nearly always
-            return
-        match = (_LINES if lines and not self.pending else _BLANKS).match(text, self.at)
-        if match:
-            self.at = match.end()
-        if lines and self.pending and text.startswith("\n", self.at):
-            self.at += 1
-            self.heredocs()
-            self.blanks(lines=True)
-
-    def closing(self, at: int, brackets: int = 2) -> int:
-        """Find the brackets that close `((`, or one; -1 if none do."""
-        depth = brackets
-        for match in _BRACKETS.finditer(self.text, at):
-            depth += 1 if match[0] == "(" else -1
-            self.budget.left -= _BRACKET_COST
-            if self.budget.left < 0:
-                break
-            if (
-                depth == brackets - 1
-                and brackets == 2
-                and not self.text.startswith("))", match.start())
-            ):
-                return -1
-            if depth == brackets - 1:
-                self.budget.spend(match.start() - at)
-                return match.start()
-        self.budget.spend(len(self.text) - at)
-        return -1
-
-    def enter(self) -> None:
-        """Go one bracket deeper. Raises OutOfWork."""
-        self.nesting += 1
-        if self.nesting > MAX_NESTING:
-            raise OutOfWork("depth: more brackets within brackets than are read")
-
-    def text_of(self, parts: Parts) -> str:
-        """Return the text of a plain word."""
-        return "".join(part.text if isinstance(part, Lit) else "$" for part in parts)
-
-    def wrong(self, what: str) -> NotRead:
-        """Make the error of what is wrong here."""
-        return NotRead(f"parse: {what}, at character {self.at}", self.at)
 
 
 def add(parts: list[Part], text: str, is_quoted: bool = False) -> None:

@@ -1,13 +1,14 @@
 """A program text with its variables: what is found in it, and which places its expressions name."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 
 import msgspec
 
 from policy.effects.effect import Effect, Scope
-from policy.effects.paths import PathTarget, place
+from policy.effects.paths import PathTarget
+from policy.effects.places import Places
 from policy.effects.shell.programs.patterns import (
     ALIASED,
     ASSIGNED,
@@ -43,22 +44,8 @@ class CodeReading(msgspec.Struct, frozen=True):
 class Code:
     """One text, its variables, and what was found in it."""
 
-    def __init__(
-        self,
-        language: str,
-        text: str,
-        home: str,
-        project: str,
-        listed: Sequence[str],
-        run: Runner | None,
-    ) -> None:
-        self.language, self.home, self.project, self.listed, self.run = (
-            language,
-            home,
-            project,
-            listed,
-            run,
-        )
+    def __init__(self, language: str, text: str, places: Places, run: Runner | None) -> None:
+        self.language, self.places, self.run = language, places, run
         joined = text
         for _ in range(4):
             joined, changes = JOINED.subn("", joined)
@@ -132,9 +119,9 @@ class Code:
                 if part not in ("HOME", "~") and not part.startswith("~")
             )
             tilde = next((part for part in literals if part.startswith("~")), "~")
-            return place(f"{tilde}/{relative}", home=self.home, project=self.project)
+            return self.places.place(f"{tilde}/{relative}")
         if FOLDERS.search(expression):
-            return place("./" + "/".join(literals), home=self.home, project=self.project)
+            return self.places.place("./" + "/".join(literals))
         if literals and not re.match(r"\s*[$@%]?[A-Za-z_]\w*\s*(?:\+|\.\s*[\"']|/)", expression):
             first = literals[0]
             joined = (
@@ -142,9 +129,7 @@ class Code:
                 if re.search(r"join|Path\(|/\s*[\"']", expression)
                 else first
             )
-            return place(
-                joined.split("{")[0].split("${")[0] or joined, home=self.home, project=self.project
-            )
+            return self.places.place(joined.split("{")[0].split("${")[0] or joined)
         name = re.match(r"\s*[$@%]?([A-Za-z_]\w*)", expression)
         if name is not None and depth < 4 and name[1] in self.variables:
             return self.place(self.variables[name[1]], depth + 1)

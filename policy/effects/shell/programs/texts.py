@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from shlex import quote
 
 from policy.effects.effect import Scope
-from policy.effects.network import LISTED, host_scope, hosts_in
-from policy.effects.paths import place
+from policy.effects.network import hosts_in
+from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.programs.code import Code, CodeReading, Runner, argument_at
 from policy.effects.shell.programs.patterns import (
     BACKTICKS,
@@ -53,17 +53,11 @@ _NOWHERE: list[Scope] = ["unknown"]
 
 
 def effects_of_code(
-    language: str,
-    text: str,
-    *,
-    home: str = "~",
-    project: str = ".",
-    listed: Sequence[str] = LISTED,
-    run: Runner | None = None,
+    language: str, text: str, places: Places = NOWHERE, *, run: Runner | None = None
 ) -> CodeReading:
     """Return what a program text does. Never raises, bounded. `run` reads shell texts that it would
     run."""
-    code = Code(language, text[:_MAX_CHARS], home, project, listed, run)
+    code = Code(language, text[:_MAX_CHARS], places, run)
     if len(text) > _MAX_CHARS:
         code.unsure.append("size: a program text is longer than is looked at")
     _deletes(code)
@@ -82,7 +76,7 @@ def effects_of_code(
         if "://" in (value := code.variables.get(match[1], "")) or FETCHES.search(value)
     )
     if (remote := REMOTE_CODE.search(code.text) or next(fetched, None)) is not None:
-        scopes = [host.scope for host in hosts_in(code.text, listed)] or ["unknown"]
+        scopes = [host.scope for host in hosts_in(code.text, places.listed)] or ["unknown"]
         code.add("execute", "other" if "other" in scopes else scopes[0], remote[0])
     return CodeReading(tuple(code.effects), tuple(code.unsure), SENDS.search(code.text) is not None)
 
@@ -187,7 +181,7 @@ def _programs(code: Code) -> None:
 
 
 def _network(code: Code) -> None:
-    hosts = hosts_in(code.text, code.listed)
+    hosts = hosts_in(code.text, code.places.listed)
     connects, fetches = CONNECTS.search(code.text), FETCHES.search(code.text)
     scopes: list[Scope] = [host.scope for host in hosts]
     if connects is not None:
@@ -196,7 +190,7 @@ def _network(code: Code) -> None:
             if re.fullmatch(
                 r"\d{1,3}(?:\.\d{1,3}){3}|(?:[\w-]+\.)+[a-z]{2,}|localhost", literal
             ) and not literal.endswith((".py", ".js", ".txt", ".sh")):
-                scopes.append(host_scope(literal, code.listed))
+                scopes.append(code.places.host_scope(literal))
         if SHELL_ENDS.search(code.text):
             code.add("execute", _worst_host(scopes, "other"), "a shell on a connection")
     if connects is not None or fetches is not None:
@@ -224,7 +218,7 @@ def _is_secret(code: Code, match: re.Match[str]) -> bool:
         3 < len(text) < 300
         and not text.startswith("http")
         and ("/" in text or text.startswith("."))
-        and place(text, home=code.home, project=code.project).secret
+        and code.places.place(text).secret
     )
 
 

@@ -5,7 +5,7 @@ import re
 from itertools import pairwise
 
 from policy.effects.shell.parse.budget import OutOfWork
-from policy.effects.shell.parse.tree import Arith, Array, Lit, Param, Parts, Proc, Sub
+from policy.effects.shell.parse.tree import Arith, Array, Lit, Param, Part, Parts, Proc, Sub
 from policy.effects.shell.run.parameters import USUAL_IFS, ParameterExpander
 from policy.effects.shell.run.values import GLOB, HOME, TOO_MUCH, Field, is_known
 from policy.effects.shell.run.variables import Value
@@ -46,13 +46,15 @@ class Expander(ParameterExpander):
         made = []
         for place, part in enumerate(parts):
             if isinstance(part, Lit):
-                made.append(
-                    self.tilde(part.text) if place == 0 and not part.is_quoted else part.text
-                )
+                made.append(self.literal(part, place))
             else:
                 value = self.value(part)
                 made.append(value if isinstance(value, str) else " ".join(value))
         return self.bounded("".join(made))
+
+    def literal(self, part: Lit, place: int) -> str:
+        """Return the text that stands for itself at a place of a word."""
+        return self.tilde(part.text) if place == 0 and not part.is_quoted else part.text
 
     def split(self, parts: Parts) -> list[Field]:
         """Expand parts in turn; what stands unquoted is split at IFS."""
@@ -60,7 +62,7 @@ class Expander(ParameterExpander):
         now: Field | None = None
         for place, part in enumerate(parts):
             if isinstance(part, Lit):
-                text = self.tilde(part.text) if place == 0 and not part.is_quoted else part.text
+                text = self.literal(part, place)
                 if text or part.is_quoted:
                     now = now or Field("")
                     now.text += text
@@ -239,7 +241,7 @@ def brace(signs: list[str | Parts]) -> tuple[int, list[int], int]:
 
 def joined(signs: list[str | Parts]) -> Parts:
     """Make a word of the pieces again."""
-    made: list[Lit | Param | Sub | Arith | Proc | Array] = []
+    made: list[Part] = []
     for sign in signs:
         if not isinstance(sign, str):
             made += sign

@@ -60,35 +60,34 @@ LANGUAGES = {name: row.partition(" ")[::2] for name, row in by_word(_LANGUAGES).
 _LONG_TEXTS = tuple("--eval --print --execute --command --expression --quiet-eval --cmd".split())
 
 
-_OPTION_VALUES = {
-    "python": "WXmQ",
-    "perl": "ImMCDx",
-    "ruby": "IrCEKWFT",
-    "node": "r",
-    "php": "dcztS",
-    "lua": "l",
-    "awk": "FvfilE",
-    "sed": "fl",
-    "sql": "hUdpPutDSFf",
-    "vim": "TuUirwWS",
-}
+_LONG_OF = (("lisp", "-eval"), ("node", "eval"))
+
+
+_OPTION_VALUES = by_word("""
+python : WXmQ
+perl : ImMCDx
+ruby : IrCEKWFT
+node : r
+php : dcztS
+lua : l
+awk : FvfilE
+sed : fl
+sql : hUdpPutDSFf
+vim : TuUirwWS
+""")
+"""Options of one letter that take a value, by language."""
 
 
 _MODULES = frozenset("pip uv pipx poetry pdm pytest tox nox twine ansible awscli httpie".split())
 """Modules of Python that are programs of the same name."""
 
 
-_RUNNERS = {
-    "cProfile": "os",
-    "profile": "os",
-    "pdb": "",
-    "ipdb": "",
-    "trace": "fC",
-    "runpy": "",
-    "coverage": "",
-    "debugpy": "",
-    "doctest": "o",
-}
+_RUNNERS = by_word("""
+cProfile profile : os
+pdb ipdb runpy coverage debugpy :
+trace : fC
+doctest : o
+""")
 """Modules of Python that run another module or a file, and their options that take a value."""
 
 
@@ -105,12 +104,6 @@ _FIRST_IS_TEXT = ("awk", "sed")
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 
 
-_AWK_RUNS = re.compile(
-    rf"system\s*\(\s*{_QUOTED}\s*\)|(?<!\|)\|\s*&?\s*{_QUOTED}|{_QUOTED}\s*\|\s*&?\s*getline",
-    re.DOTALL,
-)
-
-
 _AWK_MAKES = re.compile(
     r"\bsystem\s{0,9}\(\s{0,9}[^\"\s)]|(?<!\|)\|\s{0,9}&?\s{0,9}\"(?:[^\"\s]{0,99}/)?(?:ba|da|z"
     r"|k)?sh\b|"
@@ -125,45 +118,27 @@ _SED_MAKES = re.compile(
 )
 
 
-_SED_RUNS = re.compile(r"(?:^|[;\n{}\d$/])[ \t]{0,9}e[ \t]+([^\n]+)")
-
-
-_VIM_RUNS = re.compile(
-    r"(?:^|[:|+\n'\"])[ \t]{0,9}(?:silent!?[ \t]{0,9})?\d{0,9},?[\d$%.]{0,9}(?:[rw][ \t]{0,9})?!["
-    r" \t]*([^\n]+)"
-)
-
-
-_ED_RUNS = re.compile(r"(?m)^(?:[\d,$%]{0,9}[rew][ \t]{1,9})?![ \t]*(.+)$")
-
-
-_APPLE_RUNS = re.compile(rf"do shell script {_QUOTED}")
-
-
-_LISP_RUNS = re.compile(
-    rf"\((?:(?:async-)?shell-command(?:-to-string)?|call-process-shell-command"
-    rf"|compile)\s{{1,9}}{_QUOTED}"
-)
-
-
-_SQL_RUNS = re.compile(
-    r"(?m)(?:^|\s)(?:\\!|\.shell|\.system|system)["
-    r" \t]+([^;\n]+)|(?i:\bprogram)\s{1,9}'((?:[^']|'')+)'"
-)
-
-
-_TCL_RUNS = re.compile(r"(?:^|[;\n])[ \t]{0,20}(?:spawn|exec|system)[ \t]+([^;\n]+)")
-
-
 _RUNS_OF: dict[str, re.Pattern[str]] = {
-    "awk": _AWK_RUNS,
-    "sed": _SED_RUNS,
-    "vim": _VIM_RUNS,
-    "ed": _ED_RUNS,
-    "sql": _SQL_RUNS,
-    "tcl": _TCL_RUNS,
-    "applescript": _APPLE_RUNS,
-    "lisp": _LISP_RUNS,
+    "awk": re.compile(
+        rf"system\s*\(\s*{_QUOTED}\s*\)|(?<!\|)\|\s*&?\s*{_QUOTED}|{_QUOTED}\s*\|\s*&?\s*getline",
+        re.DOTALL,
+    ),
+    "sed": re.compile(r"(?:^|[;\n{}\d$/])[ \t]{0,9}e[ \t]+([^\n]+)"),
+    "vim": re.compile(
+        r"(?:^|[:|+\n'\"])[ \t]{0,9}(?:silent!?[ \t]{0,9})?\d{0,9},?[\d$%.]{0,9}(?:[rw][ \t]{0,9})?!["
+        r" \t]*([^\n]+)"
+    ),
+    "ed": re.compile(r"(?m)^(?:[\d,$%]{0,9}[rew][ \t]{1,9})?![ \t]*(.+)$"),
+    "sql": re.compile(
+        r"(?m)(?:^|\s)(?:\\!|\.shell|\.system|system)["
+        r" \t]+([^;\n]+)|(?i:\bprogram)\s{1,9}'((?:[^']|'')+)'"
+    ),
+    "tcl": re.compile(r"(?:^|[;\n])[ \t]{0,20}(?:spawn|exec|system)[ \t]+([^;\n]+)"),
+    "applescript": re.compile(rf"do shell script {_QUOTED}"),
+    "lisp": re.compile(
+        rf"\((?:(?:async-)?shell-command(?:-to-string)?|call-process-shell-command"
+        rf"|compile)\s{{1,9}}{_QUOTED}"
+    ),
 }
 
 
@@ -176,13 +151,14 @@ def interpreter(machine: Machine, call: Invocation, name: str) -> Out:
         and call.stdin is not None
         and any(re.match(r"-[a-zA-Z]*i", word.text) for word in words[1:])
     )
-    options = _texts_of_options(machine, call, name, reads_more=reads_more)
-    if isinstance(options, Out):
-        return options
-    programs, at, has_text = options
+    options = _OptionTexts(machine, call, name, reads_more=reads_more)
+    options.read()
+    if options.out is not None:
+        return options.out
+    programs, at = options.programs, options.at
     if words[at : at + 1] and words[at].text == "--":
         at += 1
-    if not programs and not has_text:
+    if not programs and not options.has_text:
         programs = program_behind(machine, call, language, at)
     if reads_more:
         programs += program_behind(machine, call, language, len(words))
@@ -201,84 +177,102 @@ def interpreter(machine: Machine, call: Invocation, name: str) -> Out:
     return machine.unknown_output(place)
 
 
-def _texts_of_options(
-    machine: Machine, call: Invocation, name: str, *, reads_more: bool
-) -> Out | tuple[list[Program], int, bool]:
-    """Return the program texts among an interpreter's options, where its other words begin, and
-    whether its program stands in an option; or what a module of Python prints that runs a
-    command."""
-    language, letters = LANGUAGES[name]
-    values = _OPTION_VALUES.get(language, "")
-    words = call.fields
-    programs: list[Program] = []
-    at = 1
-    has_text = False
-    while at < len(words):
-        text = words[at].text
-        option, sign, value = text.partition("=")
-        if option in _LONG_TEXTS or (language, option) in (("lisp", "-eval"), ("node", "eval")):
-            programs.append(
-                Program(language, machine.word(value if sign else call.at(at + 1)), "argument")
-            )
-            at += 1 if sign else 2
-            continue
-        if text == "--" or not text.startswith("-") or text == "-":
-            break
-        if not text.startswith("--"):
-            place = next((p for p, letter in enumerate(text) if p and letter in letters), 0)
-            if (
-                language == "perl"
-                and (module := re.match(r"-[a-zA-Z]*[mM](.*;.*)", text, re.DOTALL)) is not None
-            ):
-                programs.append(Program(language, machine.word(f"use {module[1]}"), "argument"))
-            taking = next((p for p, letter in enumerate(text) if p and letter in values), 0)
-            if place and (not taking or place < taking):
-                attached = text[place + 1 :]
-                is_attached = bool(attached) and language not in ("perl", "ruby", "node")
-                programs.append(
-                    Program(
-                        language,
-                        machine.word(attached if is_attached else call.at(at + 1)),
-                        "argument",
-                    )
-                )
-                at += 1 if is_attached else 2
-                if language == "python" and not has_text:
-                    # what follows are the program's own words
-                    break
-                continue
-            if (
-                language == "python"
-                and taking
-                and text[taking] == "m"
-                and not programs
-                and not has_text
-            ):
-                is_attached = taking < len(text) - 1
-                behind = words[at + 1 if is_attached else at + 2 :]
-                named = text[taking + 1 :] if is_attached else call.at(at + 1)
-                if named in _MODULES and not reads_more:
-                    return machine.dispatch(machine, call.inner([Field(named), *behind], name))
-                programs += run_by_module(machine, call, named, behind, name)
-            if taking and taking == len(text) - 1:
-                if (text[taking] == "f" and language in _FIRST_IS_TEXT) or (
-                    text[taking] == "m" and language == "python"
-                ):
-                    has_text = True
-                    programs += (
-                        files(machine, language, [call.at(at + 1)]) if text[taking] == "f" else []
-                    )
-                elif (language, text[taking]) in (("vim", "S"), ("sql", "f")):
-                    programs += [
-                        program
-                        for program in files(machine, language, [call.at(at + 1)])
-                        if program.text.text is not None
-                    ]
-                at += 2
-                continue
-            has_text = has_text or (language == "python" and "m" in text)
-        at += 1
-    return programs, at, has_text
+class _OptionTexts:
+    """The program texts among an interpreter's options. `at`: where its other words begin."""
+
+    def __init__(self, machine: Machine, call: Invocation, name: str, *, reads_more: bool) -> None:
+        self._machine, self._call, self._name, self._reads_more = machine, call, name, reads_more
+        self._language, self._letters = LANGUAGES[name]
+        self._values = _OPTION_VALUES.get(self._language, "")
+        self.programs: list[Program] = []
+        self.at = 1
+        self.has_text = False
+        """Does its program stand in an option?"""
+        self.out: Out | None = None
+        """What a module of Python prints that runs a command."""
+
+    def read(self) -> None:
+        """Read the options up to the first other word."""
+        words = self._call.fields
+        while self.at < len(words):
+            text = words[self.at].text
+            option, sign, value = text.partition("=")
+            if option in _LONG_TEXTS or (self._language, option) in _LONG_OF:
+                self._add(value if sign else self._next)
+                self.at += 1 if sign else 2
+            elif text in ("-", "--") or not text.startswith("-"):
+                return
+            elif text.startswith("--"):
+                self.at += 1
+            elif not self._letters_of(text):
+                return
+
+    @property
+    def _next(self) -> str:
+        return self._call.at(self.at + 1)
+
+    def _add(self, text: str) -> None:
+        self.programs.append(Program(self._language, self._machine.word(text), "argument"))
+
+    def _letters_of(self, text: str) -> bool:
+        """Read a word of options of one letter; False where no others follow."""
+        is_python = self._language == "python"
+        place, taking = _first(text, self._letters), _first(text, self._values)
+        if (
+            self._language == "perl"
+            and (module := re.match(r"-[a-zA-Z]*[mM](.*;.*)", text, re.DOTALL)) is not None
+        ):
+            self._add(f"use {module[1]}")
+        if place and (not taking or place < taking):
+            return self._text(text[place + 1 :])
+        letter = text[taking] if taking else ""
+        if is_python and letter == "m" and not self.programs and not self.has_text:
+            self._module(text[taking + 1 :])
+        if self.out is not None:
+            return False
+        if letter and taking == len(text) - 1:
+            self._value(letter)
+            self.at += 2
+        else:
+            self.has_text |= is_python and "m" in text
+            self.at += 1
+        return True
+
+    def _text(self, attached: str) -> bool:
+        is_attached = bool(attached) and self._language not in ("perl", "ruby", "node")
+        self._add(attached if is_attached else self._next)
+        self.at += 1 if is_attached else 2
+        # what follows a text of Python are the program's own words
+        return self._language != "python" or self.has_text
+
+    def _module(self, attached: str) -> None:
+        machine, call, name = self._machine, self._call, self._name
+        named = attached or self._next
+        behind = call.fields[self.at + 1 if attached else self.at + 2 :]
+        if named in _MODULES and not self._reads_more:
+            self.out = machine.dispatch(machine, call.inner([Field(named), *behind], name))
+        else:
+            self.programs += run_by_module(machine, call, named, behind, name)
+
+    def _value(self, letter: str) -> None:
+        """Take an option whose value is the next word."""
+        language = self._language
+        if letter == "m" and language == "python":
+            self.has_text = True
+        elif letter == "f" and language in _FIRST_IS_TEXT:
+            self.has_text = True
+            self.programs += files(self._machine, language, [self._next])
+        elif (language, letter) in (("vim", "S"), ("sql", "f")):
+            self.programs += [
+                program
+                for program in files(self._machine, language, [self._next])
+                if program.text.text is not None
+            ]
+
+
+def _first(text: str, letters: str) -> int:
+    """The place of the first of these letters behind the dash, 0 for none."""
+    return next((place for place, letter in enumerate(text) if place and letter in letters), 0)
 
 
 def run_by_module(

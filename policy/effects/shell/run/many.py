@@ -13,6 +13,13 @@ from policy.effects.shell.run.values import Field, is_known
 from policy.effects.shell.run.wrapping import after_options
 
 _MAX_ITEMS = 16
+_LONG_OF_XARGS = tuple(
+    "replace max-lines max-args max-procs max-chars delimiter eof arg-file".split()
+)
+_LONG_OF_PARALLEL = tuple(
+    """jobs joblog results tmpdir delay timeout retries colsep arg-file sshlogin
+    tagstring""".split()
+)
 _OF_FIND = re.compile(r"-[HLP]|-D.*|-O\d")
 """Options of `find` before the folders."""
 _ITEM = re.compile(r"\{[./#%\d]*\}")
@@ -21,21 +28,7 @@ _ITEM = re.compile(r"\{[./#%\d]*\}")
 def xargs(machine: Machine, call: Invocation) -> Out:
     """`xargs command`: with the words that it reads."""
     fields = call.fields
-    at = after_options(
-        fields,
-        1,
-        "IJLnPsdEaR",
-        (
-            "replace",
-            "max-lines",
-            "max-args",
-            "max-procs",
-            "max-chars",
-            "delimiter",
-            "eof",
-            "arg-file",
-        ),
-    )
+    at = after_options(fields, 1, "IJLnPsdEaR", _LONG_OF_XARGS)
     options = texts(fields[1:at])
     sign = next(iter(after(options, "-I|--replace|-J")), "")
     if not sign and any(
@@ -50,32 +43,15 @@ def xargs(machine: Machine, call: Invocation) -> Out:
     around = replace(call, stdin=None, file=None, wrappers=(*call.wrappers, "xargs"))
     if text is None or not is_known(text):
         return xargs_unknown(machine, around, inner, sign, text or "")
-    delimiter = next(
-        iter(after(options, "-d|--delimiter")),
-        "\0" if any(re.fullmatch(r"-[a-z]*0[a-z]*|--null", option) for option in options) else None,
-    )
-    if delimiter is not None:
-        items = [
-            item
-            for item in text.split(delimiter.replace("\\n", "\n").replace("\\0", "\0") or "\0")
-            if item.strip("\n")
-        ]
-    elif sign:
-        items = [unquoted(line.strip()) for line in text.splitlines() if line.strip()]
-    else:
-        items = [
-            unquoted(item)
-            for item in re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\\.|[^\s\"'\\])+", text)
-        ]
+    items = _items(text, options, sign)
     number = next((value for value in after(options, "-n|-L|--max-args") if value.isdigit()), "")
-    if ((sign or number) and len(items) > _MAX_ITEMS * max(1, int(number[:4] or 1))) or len(
-        items
-    ) > 256:
+    size = int(number[:4] or 0)
+    is_cut = bool(sign or number) and len(items) > _MAX_ITEMS * max(1, int(number[:4] or 1))
+    if is_cut or len(items) > 256:
         machine.unsure("size: more words for `xargs` than are read")
     if sign:
         groups = [[replaced(field, sign, item) for field in inner] for item in items[:_MAX_ITEMS]]
-    elif number and int(number[:4]):
-        size = int(number[:4])
+    elif size:
         groups = [
             [*inner, *map(Field, items[start : start + size])]
             for start in range(0, min(len(items), _MAX_ITEMS * size), size)
@@ -84,6 +60,19 @@ def xargs(machine: Machine, call: Invocation) -> Out:
         groups = [[*inner, *map(Field, items[:256])]]
     outs = [machine.dispatch(machine, replace(around, fields=group)) for group in groups]
     return machine.together(outs)
+
+
+def _items(text: str, options: list[str], sign: str) -> list[str]:
+    """Return the words that `xargs` makes of what it reads."""
+    ends_in_nul = any(re.fullmatch(r"-[a-z]*0[a-z]*|--null", option) for option in options)
+    delimiter = next(iter(after(options, "-d|--delimiter")), "\0" if ends_in_nul else None)
+    if delimiter is not None:
+        end = delimiter.replace("\\n", "\n").replace("\\0", "\0") or "\0"
+        return [item for item in text.split(end) if item.strip("\n")]
+    if sign:
+        return [unquoted(line.strip()) for line in text.splitlines() if line.strip()]
+    words = re.findall(r"(?:\"[^\"\n]*\"|'[^'\n]*'|\\.|[^\s\"'\\])+", text)
+    return [unquoted(word) for word in words]
 
 
 def xargs_unknown(
@@ -200,24 +189,7 @@ def fd(machine: Machine, call: Invocation) -> Out:
 def parallel(machine: Machine, call: Invocation) -> Out:
     """`parallel command ::: words`: its words and each of the others are a text for a shell."""
     fields = call.fields
-    at = after_options(
-        fields,
-        1,
-        "jNnISLaPdE",
-        (
-            "jobs",
-            "joblog",
-            "results",
-            "tmpdir",
-            "delay",
-            "timeout",
-            "retries",
-            "colsep",
-            "arg-file",
-            "sshlogin",
-            "tagstring",
-        ),
-    )
+    at = after_options(fields, 1, "jNnISLaPdE", _LONG_OF_PARALLEL)
     end = next(
         (p for p in range(at, len(fields)) if fields[p].text in (":::", "::::", ":::+")),
         len(fields),

@@ -25,13 +25,6 @@ UNKNOWN = re.compile(f"[{chr(FIRST)}-{chr(LAST)}]")
 _SPECIAL = re.compile(f"[{chr(FIRST)}-\uf8ff]")
 GLOB = re.compile(r"[*?\[]|[+@!]\(")
 _BYTES = re.compile("[\ud800-\udfff]")
-OWN_NAME = re.compile(
-    r"(?!(?:npm|pnpm|yarn|fish)_|(?:cd|f|man|mail|module_)?path\Z|(?:home|shell|prompt)\Z"
-    r"|\w*_proxy\Z)[a-z][a-z0-9_]*",
-    re.ASCII,
-)
-"""Variables of the text itself. Programs read those in capitals, and a few of these that settings
-or other shells have."""
 MAX_VALUE = 16 * 1024
 """Characters of one value: a text may double a variable in each of its lines."""
 

@@ -1,6 +1,6 @@
 """The variables of a shell, and what every shell sets."""
 
-from policy.effects.shell.run.values import OWN_NAME
+from policy.effects.shell.variable_names import OWN_NAME
 
 Value = str | list[str]
 

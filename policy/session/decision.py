@@ -1,0 +1,232 @@
+"""The decision on one tool call: from policy to policy of a series, with the judges that they ask,
+to the verdict. Must not know: codecs, sessions, Redis.
+"""
+
+import msgspec
+
+from policy.base import (
+    ALLOW,
+    Allow,
+    AskJudge,
+    Block,
+    Defer,
+    Feedback,
+    Judgement,
+    JudgeQuestion,
+    Policy,
+    Replace,
+    ToolCall,
+    Verdict,
+    is_built_in,
+)
+from policy.scores import ProtocolChoice
+from policy.session import checked, nonces
+from policy.session.chain import Chain
+from policy.session.faults import fault, hook_result, policy_name
+from protocol.bounds import MAX_ASKS
+from protocol.bytes.json_strict import AmbiguousJson
+from protocol.records import VerdictName
+from protocol.requests.copied import copied_json
+
+_VERDICTS = Allow, Block, Replace, Defer, AskJudge
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """The final verdict on a tool call. `arguments` is what is released (None: withheld); `policy`
+    names who decided, `rule` by which rule.
+
+    `message` is the cause as the notice says it, `detail` and `advice` what it says besides
+    (`policy.session.notices`). `defer`: the model that is to answer instead, where that is still
+    possible; else the call is blocked.
+    """
+
+    verdict: VerdictName
+    reason: str = ""
+    policy: str = ""
+    message: str = ""
+    arguments: str | None = None
+    rule: str = ""
+    detail: str = ""
+    advice: str = ""
+    feedback: Feedback = "message"
+    defer: str = ""
+
+    @classmethod
+    def allow(
+        cls, arguments: str, *, reason: str = "", policy: str = "", rule: str = ""
+    ) -> "Decided":
+        """Release the call as it is."""
+        return cls("allow", reason, policy, "", arguments, rule)
+
+    @classmethod
+    def replace(cls, arguments: str, *, reason: str, policy: str, rule: str) -> "Decided":
+        """Release the call with these arguments instead."""
+        return cls("replace", reason, policy, "", arguments, rule)
+
+    @classmethod
+    def of(cls, block: Block, policy: str) -> "Decided":
+        """Withhold what a policy blocks."""
+        return cls("block", block.reason, policy, block.message, None, block.rule, block.detail)
+
+    @classmethod
+    def deny(
+        cls,
+        reason: str,
+        *,
+        policy: str = "",
+        message: str = "",
+        rule: str = "",
+        advice: str = "",
+    ) -> "Decided":
+        """Withhold the call."""
+        return cls("block", reason, policy, message, None, rule, "", advice)
+
+
+class Decision:
+    """One tool call on its way through a chain. `question` is set while a judge must be asked;
+    `decided` at the end.
+
+    `step` counts the asks on this call from 0, so that each has its own judgement. What one policy
+    makes of the call is shown again to those before it: rules that allowed other arguments. They
+    may only block then, and no judge is asked again.
+    """
+
+    def __init__(self, chain: Chain, call: ToolCall) -> None:
+        self._chain, self._call, self._at = chain, call, 0
+        self._original = call.arguments
+        self._replaced_by = ("", "", "")
+        self._asked = set[int]()
+        """Places of the policies that asked a judge."""
+        self.step = -1
+        self.may_ask_next = False
+        """Rules are through, and the policies that may ask a judge come next."""
+        self.question: JudgeQuestion | None = None
+        self.asker = ""
+        self.decided: Decided | None = None
+        self.choices: tuple[tuple[str, ProtocolChoice], ...] = ()
+        """What protocols decided on the way, each with the name of its policy."""
+
+    def advance(self, judgement: Judgement | None = None, *, may_ask: bool = True) -> None:
+        """Go on until something is decided or must be asked; `judgement` answers the question that
+        is open.
+
+        Not `may_ask`: no further than the rules.
+        """
+        policies = self._chain.deciders
+        while self.decided is None:
+            if self._at == len(policies):
+                who, reason, rule = self._replaced_by
+                arguments = self._call.arguments
+                decide = Decided.allow if arguments == self._original else Decided.replace
+                self.decided = decide(arguments, reason=reason, policy=who, rule=rule)
+                return
+            policy = policies[self._at]
+            if policy.asks and not may_ask:
+                self.may_ask_next = True
+                return
+            verdict = self._ask(policy, judgement)
+            judgement = None
+            match verdict:
+                case Allow():
+                    self._at += 1
+                case Block():
+                    self._block(policy, verdict)
+                case Replace():
+                    self._replace(policy, verdict)
+                case Defer():
+                    model = (
+                        verdict.model
+                        if verdict.model in policy.defers_to and not self._chain.is_deferred
+                        else ""
+                    )
+                    self._block(
+                        policy,
+                        Block(verdict.reason, verdict.message, verdict.rule, feedback="silent"),
+                        model,
+                    )
+                case AskJudge():
+                    self.step += 1
+                    if self.step >= MAX_ASKS:
+                        self._block(policy, Block("too_many_asks"))
+                        return
+                    self.question, self.asker = verdict.question, policy_name(policy)
+                    self._asked.add(self._at)
+                    return
+
+    def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
+        self.question = None
+        hook, call_id = (
+            ("on_tool_call" if judgement is None else "on_judgement"),
+            self._chain.context.call_id,
+        )
+        call = self._given(policy, is_asked=judgement is None)
+        verdict = hook_result(
+            policy, hook, call_id, *((call,) if judgement is None else (call, judgement))
+        )
+        if verdict is ALLOW:
+            return ALLOW
+        if not isinstance(verdict, _VERDICTS):
+            return fault(policy, hook, call_id)
+        if isinstance(verdict, AskJudge) and not policy.asks:
+            return fault(policy, hook, call_id, "asked a judge without `asks = True`")
+        if isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii():
+            # nearly always: what ours ask is sound, but that the provider chooses the name
+            return verdict
+        if wrong := checked.problem(verdict):
+            return fault(policy, hook, call_id, wrong)
+        if not isinstance(verdict, AskJudge) and verdict.choice is not None:
+            self.choices = (*self.choices, (policy_name(policy), verdict.choice))
+        return verdict
+
+    def _given(self, policy: Policy, *, is_asked: bool) -> ToolCall:
+        """The call as a policy gets it. A rule behind one that changes `value` must read what is
+        released, so each has its own."""
+        call = self._call
+        is_foreign = not is_built_in(type(policy))
+        if policy.asks and (is_foreign or is_asked or policy.asks_again):
+            nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
+            call = msgspec.structs.replace(call, nonce=nonce)
+        if not is_foreign:
+            return call
+        return msgspec.structs.replace(
+            call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool)
+        )
+
+    def _block(self, policy: Policy, block: Block, defer: str = "") -> None:
+        self.decided = msgspec.structs.replace(
+            Decided.of(block, policy_name(policy)), feedback=block.feedback, defer=defer
+        )
+
+    def _replace(self, policy: Policy, verdict: Replace) -> None:
+        try:
+            value = self._chain.loads_call(self._call.name, verdict.arguments)
+        except AmbiguousJson:
+            self._block(policy, fault(policy, "on_tool_call", self._chain.context.call_id))
+            return
+        self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
+        self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
+        for place, earlier in enumerate(self._chain.deciders[: self._at]):
+            new_verdict = self._ask(earlier, None)
+            if isinstance(new_verdict, AskJudge) and place in self._asked:
+                # its rules let it pass, and its judge has answered: asking in turn would have no
+                # end
+                continue
+            if isinstance(new_verdict, Defer):
+                new_verdict = Block(
+                    new_verdict.reason, new_verdict.message, new_verdict.rule, feedback="silent"
+                )
+            if isinstance(new_verdict, Block):
+                self._block(earlier, new_verdict)
+                return
+            if isinstance(new_verdict, AskJudge) or (
+                isinstance(new_verdict, Replace) and new_verdict.arguments != verdict.arguments
+            ):
+                # it does not let these pass either, or only if a judge does, which nobody asked
+                self._block(earlier, Block("conflict"))
+                return
+        self._at += 1
+
+    @property
+    def call(self) -> ToolCall:
+        """The call as it stands, replaced arguments included."""
+        return self._call
