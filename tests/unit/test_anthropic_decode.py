@@ -5,8 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from protocol import codecs
 from protocol.dialects.table import DIALECTS
@@ -43,17 +41,6 @@ FILES = [
 
 
 TEXT = start(0, type="text", text="")
-
-
-@pytest.mark.case("U4")
-@given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
-def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
-    body, pieces = own(name), []
-    rest = body
-    for size in sizes:
-        pieces.append(rest[:size])
-        rest = rest[size:]
-    assert decode("anthropic", [*pieces, rest]) == decode("anthropic", [body])
 
 
 @pytest.mark.case("U11")

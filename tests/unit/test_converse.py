@@ -12,7 +12,7 @@ from protocol import codecs
 from protocol.bytes.eventstream import EventStreamSplitter, message
 from protocol.bytes.json_strict import loads_arguments, normal_arguments
 from protocol.citations import Citation
-from protocol.dialects.table import CLIENTS, DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import NotFound, RateLimited, RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -29,13 +29,10 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block, digest
-from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams import converse as made
 
 SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"
-CALL = "01990000-0000-7000-8000-00000000abcd"
 
 
 def entries() -> list[dict[str, Any]]:
@@ -187,44 +184,6 @@ def test_the_recorded_facts_come_out(name: str) -> None:
     assert sum(isinstance(e, AttachmentDelta) for e in events) == sum(
         want.get("citations", {}).values()
     )
-
-
-FINISH = {
-    "end_turn": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "refusal": "content_filter",
-}
-
-
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("name", [*OWN, *RECORDED])
-def test_clients_of_both_dialects_get_it(name: str, stream: bool) -> None:
-    events = decode(OWN[name]) if name in OWN else events_of(RECORDED[name])
-    want = facts(events)
-    calls = [
-        (c[0], c[1], loads_arguments(normal_arguments(c[3])))
-        for c in want["calls"].values()
-        if not c[2]
-    ]
-
-    def encoded(client: str) -> bytes:
-        request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
-        return CLIENTS[client].encoder(request, call_id=CALL, created=1).encode(by_block(events))
-
-    choice = openai_answer(encoded("openai"), stream=stream).choices[0]
-    text, thinking = "".join(want["text"].values()), "".join(want["thinking"].values())
-    assert (choice.message.content or "", choice.finish_reason) == (text, FINISH[want["stop"]])
-    told: list[Any] = list(choice.message.tool_calls or ())
-    assert [(c.id, c.function.name, json.loads(c.function.arguments)) for c in told] == calls
-    beside = choice.message.model_extra or {}
-    assert (beside.get("reasoning_content") or beside.get("reasoning") or "") == thinking
-    answer = anthropic_answer(encoded("anthropic"), stream=stream)
-    assert "".join(b.text for b in answer.content if b.type == "text") == text
-    assert "".join(b.thinking for b in answer.content if b.type == "thinking") == thinking
-    assert [(b.id, b.name, b.input) for b in answer.content if b.type == "tool_use"] == calls
-    assert answer.stop_reason == want["stop"]
-    assert (answer.usage.input_tokens, answer.usage.output_tokens) == want["usage"]
 
 
 def test_a_changed_byte_is_an_error_and_never_another_event() -> None:

@@ -91,17 +91,6 @@ def opaque(events: list[Event]) -> list[str]:
     return [e.what for e in events if isinstance(e, Opaque)]
 
 
-@pytest.mark.case("U4")
-@given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
-def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
-    body, pieces = own(name), []
-    rest = body
-    for size in sizes:
-        pieces.append(rest[:size])
-        rest = rest[size:]
-    assert decode("openai", [*pieces, rest]) == decode("openai", [body])
-
-
 @pytest.mark.case("U11")
 @pytest.mark.parametrize("name", FILES)
 def test_bytes_after_the_end_are_withheld(name: str) -> None:

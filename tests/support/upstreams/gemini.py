@@ -4,8 +4,6 @@ requests written for it."""
 import json
 from typing import Any
 
-import httpx2
-from google import genai
 from google.genai import types
 
 from protocol import codecs
@@ -100,22 +98,6 @@ def calls_in(found: list[Event]) -> list[tuple[str, Any]]:
 def opaque(found: list[Event]) -> list[str]:
     """What was withheld."""
     return [e.what for e in found if isinstance(e, Opaque)]
-
-
-def sdk_answer(body: bytes, *, is_stream: bool) -> list[types.GenerateContentResponse]:
-    """The responses that the official SDK reads in these bytes: of a stream, one for each chunk."""
-    kind = "text/event-stream" if is_stream else "application/json"
-    transport = httpx2.MockTransport(
-        lambda _: httpx2.Response(200, headers={"content-type": kind}, content=body)
-    )
-    with httpx2.Client(transport=transport) as http:
-        client = genai.Client(
-            api_key="k",
-            http_options=types.HttpOptions(base_url="http://upstream", httpx_client=http),
-        )
-        if is_stream:
-            return list(client.models.generate_content_stream(model="m", contents="x"))
-        return [client.models.generate_content(model="m", contents="x")]
 
 
 def write(
