@@ -327,6 +327,8 @@ BOTH: list[tuple[dict[str, Any], str]] = [
     ({"n": 2}, "n"),
     ({"n": "1"}, "n"),
     ({"base_url": "http://evil"}, "base_url"),
+    ({"api_base": "http://evil"}, "api_base"),
+    ({"headers": {}}, "headers"),
     ({"api_key": "sk-x"}, "api_key"),
     ({"extra_headers": {}}, "extra_headers"),
     ({"custom_llm_provider": "x"}, "custom_llm_provider"),

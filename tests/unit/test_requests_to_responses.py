@@ -482,17 +482,3 @@ def test_what_cannot_be_said_is_refused_by_name(
     with pytest.raises(InvalidRequest) as refused:
         translate(dialect, ALL | {"web_fetch"}, **body)
     assert refused.value.param == param
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"tools": [SEARCH]},
-        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
-        {"tools": [{"type": "mcp_toolset", "mcp_server_name": "box"}], "mcp_servers": [SERVER]},
-    ],
-)
-def test_the_providers_tools_need_their_family(body: dict[str, Any]) -> None:
-    written(translate("anthropic", **body))
-    with pytest.raises(InvalidRequest, match="not allowed with this key"):
-        translate("anthropic", frozenset(), **body)

@@ -49,7 +49,9 @@ OPENAI_OWN: dict[str, Any] = {
                 {
                     "type": "image_url",
                     "image_url": {"url": "https://x.example/a.png", "detail": "low"},
-                }
+                },
+                {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+                {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:x"}},
             ],
         },
     ],
@@ -98,7 +100,10 @@ LEGACY_OWN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("body", [OPENAI_OWN, LEGACY_OWN])
+NAMED = {"tool_choice": {"type": "custom", "custom": {"name": "sh"}}}
+
+
+@pytest.mark.parametrize("body", [OPENAI_OWN, OPENAI_OWN | NAMED, LEGACY_OWN])
 def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: dict[str, Any]) -> None:
     request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
     assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body

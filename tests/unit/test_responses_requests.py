@@ -280,6 +280,29 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         ({name: 1}, name, "unknown_parameter")
         for name in ("n", "stop", "logit_bias", "frequency_penalty", "seed", "strange", "messages")
     ),
+    *(
+        ({name: value}, name, "invalid_request")
+        for name, value in {
+            "model": 7,
+            "input": 7,
+            "instructions": 7,
+            "include": "x",
+            "previous_response_id": 7,
+            "text": 7,
+            "reasoning": "high",
+            "store": "yes",
+            "stream": 1,
+            "max_output_tokens": 0,
+            "temperature": "x",
+            "tools": [7],
+            "tool_choice": 7,
+            "base_url": "http://evil",
+            "api_key": "not-ours",
+            "headers": {},
+        }.items()
+    ),
+    ({"tools": [{"type": "function", "parameters": {}}]}, "tools", "invalid_request"),
+    ({"tools": [{"type": "function", "name": "f", "parameters": 7}]}, "tools", "invalid_request"),
     ({"Input": "x"}, "input", "invalid_request"),
     ({"api_base": "http://x"}, "api_base", "invalid_request"),
     ({"input": []}, "input", "invalid_request"),
