@@ -83,17 +83,6 @@ def test_a_paused_turn_goes_on_for_an_openai_client_as_one_message(
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_paused_turn_is_relayed_to_an_anthropic_client(
-    place: tuple[Product, Replay], mode: Mode
-) -> None:
-    product, replay = place
-    replay.answer(reply(FIRST, "pause_turn", (10, 5), streamed=mode != "whole"))
-    said = ask(product.url, "anthropic", mode, "go", model="claude-x")
-    assert (said.stop, len(replay.asked)) == ("pause_turn", 1)
-    assert said.message["content"][-1]["type"] == "server_tool_use"
-
-
 def test_a_turn_that_never_ends_stops_after_eight_segments(place: tuple[Product, Replay]) -> None:
     product, replay = place
     replay.answer(

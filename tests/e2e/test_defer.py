@@ -281,25 +281,6 @@ def test_the_next_request_is_one_that_the_provider_takes(
         ) == {"type": "disabled"}
 
 
-def test_where_the_other_model_is_busy_the_call_is_blocked(place: tuple[Product, Replay]) -> None:
-    product, replay = place
-    session = new_session()
-    replay.answer(
-        answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}", streamed=True),
-        Reply(b'{"error": {"message": "slow down"}}', status=429),
-    )
-    said = asking(product, "openai", "helper", "go", "to-openai", session=session)
-    assert (
-        said.text.startswith("I list.")
-        and "blocked the tool call 'bash'" in said.text
-        and not said.calls
-    )
-    assert said.stop == "stop" and len(replay.asked) == 2
-    call = call_of(product, session)
-    events = product.audit(f"calls/{call['call_id']}")["events"]
-    assert [e["kind"] for e in events if e["kind"] == "not_deferred"]
-
-
 def test_a_client_that_leaves_before_the_turn_is_deferred_has_no_other_model_asked(
     place: tuple[Product, Replay],
 ) -> None:

@@ -490,17 +490,3 @@ def kept(product: Product) -> bytes:
     return b"\n".join(
         value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row
     )
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_a_redirect_is_not_followed(place: Place, door: str) -> None:
-    place.tokens.asked.clear()
-    place.replay.answer(
-        Reply(b"{}", status=307, headers={"location": place.tokens.url + "/v1/messages"})
-    )
-    got = ask(place, "chat", DOORS[door][0])
-    assert got.status_code == 502 and len(place.replay.asked) == 1, got.text
-    assert (
-        not [one for one in place.tokens.asked if one.path != "/token"]
-        and place.tokens.url not in got.text
-    )

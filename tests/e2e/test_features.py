@@ -27,7 +27,6 @@ USER: Any = [{"role": "user", "content": "go"}]
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-SEARCH: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
 
 
 class City(BaseModel):
@@ -147,16 +146,6 @@ def asked(place: tuple[Product, Replay]) -> dict[str, Any]:
 # --- OpenAI clients, Anthropic models ---
 
 
-def test_a_parsed_answer_from_a_model_with_structured_output(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
-    place[1].answer(message({"type": "text", "text": '{"city": "Paris", "people": 2}'}))
-    said = gpt.chat.completions.parse(model=CLAUDE, messages=USER, response_format=City)
-    assert said.choices[0].message.parsed == City(city="Paris", people=2)
-    sent = asked(place)["output_config"]["format"]
-    assert (sent["type"], sent["schema"]["additionalProperties"]) == ("json_schema", False)
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_parsed_answer_from_a_model_without_structured_output(
     place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
@@ -186,26 +175,6 @@ def test_a_parsed_answer_from_a_model_without_structured_output(
     assert choice.message.parsed == City(city="Paris", people=2)
     assert (choice.finish_reason, choice.message.tool_calls or []) == ("stop", [])
     assert forced not in (choice.message.content or "")
-
-
-def test_a_users_tool_beside_a_response_format_is_called(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
-    place[1].answer(message(call("get_weather", city="Paris"), reason="tool_use"))
-    form: Any = {
-        "type": "json_schema",
-        "json_schema": {"name": "City", "schema": City.model_json_schema()},
-    }
-    said = gpt.chat.completions.create(
-        model=CLAUDE_OLD,
-        messages=USER,
-        response_format=form,
-        tools=[{"type": "function", "function": FUNCTION}],
-    )
-    assert len(asked(place)["tools"]) == 2
-    assert said.choices[0].finish_reason == "tool_calls"
-    calls: Any = said.choices[0].message.tool_calls
-    assert [c.function.name for c in calls] == ["get_weather"]
 
 
 @pytest.mark.slow
@@ -356,20 +325,3 @@ def test_images_and_files_go_on_and_are_not_fetched(
         "application/pdf",
     )
     assert text == {"type": "text", "text": "What is this?"}
-
-
-def test_a_server_tool_of_a_key_without_its_family_is_refused(
-    place: tuple[Product, Replay], claude: anthropic.Anthropic
-) -> None:
-    from tests.support.servers.product import CLIENT_KEY
-
-    place[1].answer(message({"type": "text", "text": "ok"}))
-    claude.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
-    assert asked(place)["tools"] == [SEARCH]
-    place[1].answer(message())
-    with (
-        anthropic_client(place[0].url, CLIENT_KEY) as other,
-        pytest.raises(anthropic.BadRequestError, match="server_tools"),
-    ):
-        other.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
-    assert place[1].asked == []

@@ -4,7 +4,6 @@ come back, a blocked call."""
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
 
 from protocol.request import DialectName
@@ -119,36 +118,3 @@ def test_a_call_that_nobody_recorded_is_sent_without_a_forged_signature(
         replay.asked[0].body["contents"][1]["parts"][0]["thoughtSignature"]
         == "skip_thought_signature_validator"
     )
-
-
-@pytest.mark.parametrize(
-    ("status", "error", "seen"),
-    [
-        (
-            400,
-            {
-                "code": 400,
-                "message": "API key not valid: sk-1",
-                "details": [{"reason": "API_KEY_INVALID"}],
-            },
-            502,
-        ),
-        (429, {"code": 429, "message": "slow", "details": [{"retryDelay": "2.5s"}]}, 429),
-    ],
-)
-def test_errors_of_the_provider(
-    place: tuple[Product, Replay], status: int, error: dict[str, Any], seen: int
-) -> None:
-    product, replay = place
-    replay.answer(Reply(body_of({"error": error})[6:].strip(), status=status))
-    with openai_client(product.url) as sdk:
-        refused = sdk.chat.completions.with_raw_response
-        with pytest.raises(openai.APIStatusError) as raised:
-            refused.create(
-                model=MODEL,
-                messages=[{"role": "user", "content": "x"}],
-                extra_headers={"x-sluice-policy": "noop"},
-            )
-    response = raised.value.response
-    assert response.status_code == seen and "sk-1" not in response.text
-    assert response.headers.get("retry-after") == ("3" if status == 429 else None)

@@ -271,29 +271,6 @@ def test_one_of_three_calls_is_blocked(
     )
 
 
-@pairs
-def test_all_calls_are_blocked_after_text(
-    product: Product,
-    upstream: Replay,
-    client: DialectName,
-    upstream_dialect: DialectName,
-    mode: Mode,
-) -> None:
-    turns, said = first(
-        product, upstream, client, upstream_dialect, mode, "Gladly.", [DANGER, DANGER]
-    )
-    assert said.calls == [] and said.stop == STOPS[client]["end"]
-    assert said.text.startswith("Gladly.") and said.text.count("It was not executed") == 2
-    go_on(
-        product,
-        upstream,
-        client,
-        upstream_dialect,
-        mode,
-        [*turns, said.message, {"role": "user", "content": "so?"}],
-    )
-
-
 @pytest.mark.slow
 @pairs
 def test_the_record_has_what_came_and_what_went(

@@ -12,7 +12,6 @@ import pytest
 from protocol.bytes.sse import EventSplitter
 from protocol.records import to_bytes
 from protocol.request import DialectName
-from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.sdk_calls import DIALECTS, ask
 from tests.support.servers.product import Product
 from tests.support.upstreams.product import (
@@ -29,7 +28,6 @@ from tests.support.upstreams.replay import Replay, Reply, stream
 ALL = {r.name: r for r in [*recordings(), *own_recordings()]}
 STREAMS = [n for n, r in ALL.items() if r.is_stream]
 BODIES = [n for n, r in ALL.items() if not r.is_stream]
-CUT_CALLS = [n for n, r in ALL.items() if outcome_of(r) == "cut call"]
 
 
 @pytest.fixture(scope="module")
@@ -115,16 +113,3 @@ def test_a_whole_answer_is_on_record(
     recording = ALL[name]
     place[1].answer(Reply(recording.body, status=recording.facts["http_status"]))
     assert recorded_bytes(place[0], send(place, recording, client)["call_id"]) == recording.body
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("name", CUT_CALLS)
-def test_a_call_cut_by_max_tokens_is_on_record_as_blocked(
-    place: tuple[Product, Replay], name: str, client: DialectName
-) -> None:
-    place[1].answer(stream(ALL[name].body, cutting="events"))
-    listed = place[0].audit("tool-calls", call_id=send(place, ALL[name], client)["call_id"])[
-        "items"
-    ]
-    assert [c["verdict"] for c in listed] == ["block"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.clients.sdk_calls import MODES, Mode, Said, ask, openai_client, results, tool
+from tests.support.clients.sdk_calls import MODES, Mode, Said, ask, results, tool
 from tests.support.servers.product import CLIENT_KEY, Product
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -19,7 +19,6 @@ THINKING: dict[str, Any] = {
     "thinking": "Let me see.",
     "signature": "c2lnbmF0dXJl" * 20,
 }
-REDACTED: dict[str, Any] = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
 USE: dict[str, Any] = {
     "type": "tool_use",
     "id": "toolu_01",
@@ -161,19 +160,6 @@ def round_trip(
     return body
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_case_8_the_second_request_begins_its_turn_with_the_exact_thinking(
-    place: tuple[Product, Replay], mode: Mode
-) -> None:
-    content = unique([THINKING, REDACTED, USE], f"think_{mode}")
-    body = round_trip(place, mode, content, reasoning_effort="high")
-    assert [m["role"] for m in body["messages"]] == ["user", "assistant", "user"]
-    assert body["messages"][1]["content"] == content
-    assert body["thinking"]["type"] == "enabled"
-    assert [b["tool_use_id"] for b in body["messages"][2]["content"]] == [content[2]["id"]]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_search_found_comes_back_with_its_container(
     place: tuple[Product, Replay], mode: Mode
@@ -204,50 +190,6 @@ def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_
     assert asking(product, "iterate", messages).text == "Done."
     sent = replay.asked[2].body["messages"]
     assert [m["content"] for m in sent if m["role"] == "assistant"] == [first, second]
-
-
-def test_case_8_with_an_unknown_id_thinking_is_off_and_nothing_is_forged(
-    place: tuple[Product, Replay],
-) -> None:
-    product, replay = place
-    replay.answer(
-        answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_01")
-    )
-    call = {
-        "id": "toolu_unknown",
-        "type": "function",
-        "function": {"name": "get_weather", "arguments": '{"city": "Paris"}'},
-    }
-    messages: Any = [
-        {"role": "user", "content": "Weather?"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [call],
-            "reasoning_content": "Let me see.",
-        },
-        {"role": "tool", "tool_call_id": "toolu_unknown", "content": "rain"},
-    ]
-    with openai_client(product.url) as client:
-        said = client.chat.completions.with_raw_response.create(
-            model=MODEL,
-            messages=messages,
-            tools=TOOLS,
-            reasoning_effort="high",
-            max_tokens=20_000,
-            stream=True,
-        )
-    assert "reasoning_effort" in said.headers["x-sluice-dropped"].split(",")
-    body = replay.asked[0].body
-    assert body["messages"][1]["content"] == [
-        {
-            "type": "tool_use",
-            "id": "toolu_unknown",
-            "name": "get_weather",
-            "input": {"city": "Paris"},
-        }
-    ]
-    assert body.get("thinking", {"type": "disabled"}) == {"type": "disabled"}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -332,13 +274,3 @@ def test_a_turn_of_another_key_is_not_put_in(place: tuple[Product, Replay]) -> N
     )
     asking(product, "iterate", messages, key=CLIENT_KEY)
     assert replay.asked[0].body["messages"][1]["content"] == [content[1]]
-
-
-def test_text_that_a_policy_changed_stays_changed(place: tuple[Product, Replay]) -> None:
-    content = unique([THINKING, CITED, USE], "upper")
-    body = round_trip(place, "iterate", content, policy="upper")
-    assert body["messages"][1]["content"] == [
-        THINKING,
-        {"type": "text", "text": "IT RAINS."},
-        content[2],
-    ]

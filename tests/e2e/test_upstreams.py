@@ -15,7 +15,6 @@ from tests.support.clients.sdk_calls import (
     Mode,
     anthropic_client,
     ask,
-    openai_client,
     tool,
 )
 from tests.support.servers.product import KEY, Product
@@ -213,65 +212,6 @@ def test_a_request_with_everything_arrives(
     assert said.tokens == ((27, 42) if upstream == "anthropic" and mode != "whole" else (20, 9))
 
 
-def streamed(upstream: DialectName, stop: str) -> bytes:
-    """A short stream with that stop reason."""
-    if upstream == "openai":
-        head = {
-            "id": "chatcmpl-own3",
-            "object": "chat.completion.chunk",
-            "created": 1760000000,
-            "model": "model-o",
-        }
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, {"content": "Both."}]
-        if stop == "tools":
-            deltas.append(
-                {
-                    "tool_calls": [
-                        {
-                            "index": 0,
-                            "id": "call_0",
-                            "type": "function",
-                            "function": {"name": "refresh", "arguments": "{}"},
-                        }
-                    ]
-                }
-            )
-        rows: list[dict[str, Any]] = [
-            head | {"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
-        ]
-        rows.append(
-            head | {"choices": [{"index": 0, "delta": {}, "finish_reason": STOPS["openai"][stop]}]}
-        )
-        rows.append(
-            head
-            | {
-                "choices": [],
-                "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
-            }
-        )
-        return (
-            b"".join(b"data: " + json.dumps(r).encode() + b"\n\n" for r in rows)
-            + b"data: [DONE]\n\n"
-        )
-    message = json.loads(whole("anthropic", calls=False)) | {"content": [], "stop_reason": None}
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": "Both."}]
-    if stop == "tools":
-        blocks.append({"type": "tool_use", "id": "toolu_0", "name": "refresh", "input": {}})
-    rows = [{"type": "message_start", "message": message}]
-    for index, block in enumerate(blocks):
-        rows.append({"type": "content_block_start", "index": index, "content_block": block})
-        rows.append({"type": "content_block_stop", "index": index})
-    rows.append(
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": STOPS["anthropic"][stop]},
-            "usage": {"output_tokens": 9},
-        }
-    )
-    rows.append({"type": "message_stop"})
-    return b"".join(f"event: {r['type']}\ndata: {json.dumps(r)}\n\n".encode() for r in rows)
-
-
 def test_tokens_are_counted_by_an_anthropic_upstream_and_estimated_for_others(place: Place) -> None:
     product, replay = place
     replay.answer(Reply(b'{"input_tokens": 4711}'))
@@ -292,10 +232,3 @@ def test_tokens_are_counted_by_an_anthropic_upstream_and_estimated_for_others(pl
         assert guessed.parse().input_tokens > 0
         assert guessed.headers["x-sluice-estimated"] == "true"
         assert replay.asked == []
-
-
-def test_models_of_upstreams_are_listed_by_name(place: Place) -> None:
-    with openai_client(place[0].url) as client:
-        listed = [m.id for m in client.models.list()]
-    # patterns are not names
-    assert listed == ["demo", "demo-openai", "demo-anthropic", "demo-responses"]

@@ -362,18 +362,6 @@ async def test_calls_of_days_without_a_partition_are_listed_in_their_place(
         assert seen == sorted(calls, reverse=order == "desc")
 
 
-@pytest.mark.case("A6")
-async def test_calls_page_without_repeats(url: str, reader: AuditReader) -> None:
-    calls = [call_id() for _ in range(5)]
-    await insert(url, *(call_record(call) for call in calls))
-    first = await reader.calls(parse_filters(given(limit=3), of="calls"))
-    second = await reader.calls(
-        parse_filters(given(limit=3, cursor=first["next_cursor"]), of="calls")
-    )
-    assert [i["call_id"] for i in first["items"] + second["items"]] == sorted(calls, reverse=True)
-    assert second["next_cursor"] is None
-
-
 @pytest.mark.slow
 @pytest.mark.case("A6")
 async def test_a_page_of_megabytes_ends_early(url: str, reader: AuditReader) -> None:
