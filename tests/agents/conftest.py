@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from protocol.dialects.table import DIALECTS
 from tests.support.servers.product import Product, base_config, running
+from tests.support.types import Json
 from tests.support.vendors.server import VENDORS, Vendors, vendors
 
 MODELS = {
@@ -36,7 +36,7 @@ class Place:
     vendors: Vendors
 
 
-def configuration(url: str) -> dict[str, Any]:
+def configuration(url: str) -> Json:
     """An upstream and a model for each dialect of upstreams that there is, and what ships for
     coding agents as the policy."""
     made = base_config()

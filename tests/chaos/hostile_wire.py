@@ -4,7 +4,8 @@ or whole."""
 import json
 from typing import Any
 
-Json = dict[str, Any]
+from tests.support.types import Json
+
 Answer = list[tuple[str, Json]]
 """The parts of an answer in order: (`text`, {"pieces"}), (`thinking`, {"text", "signature"}),
 (`call`, {"id", "name", "arguments"}) or (`raw`, {"frames"}).

@@ -2,7 +2,6 @@
 it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import anthropic
 import openai
@@ -10,6 +9,7 @@ import pytest
 
 from tests.support.checks.record import fresh_database
 from tests.support.servers.product import KEY, Product, running
+from tests.support.types import Json
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, replaying
 
@@ -49,7 +49,7 @@ def product(
         yield made
 
 
-def configured(server: Replay) -> dict[str, Any]:
+def configured(server: Replay) -> Json:
     """The configuration with the replaying upstream in both dialects."""
     config = upstreams.config(server)
     config["limits"] |= {"body_bytes": 2**20}

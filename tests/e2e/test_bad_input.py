@@ -15,6 +15,7 @@ from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.clients.readers import PATHS
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
+from tests.support.types import Json
 from tests.support.upstreams.replay import Replay
 from tests.support.waiting import wait_for
 
@@ -37,12 +38,12 @@ def http() -> httpx.Client:
     return httpx.Client(timeout=30)
 
 
-def good(dialect: DialectName, **changes: Any) -> dict[str, Any]:
+def good(dialect: DialectName, **changes: Any) -> Json:
     """A request that would be served."""
     most, said = (
         ("max_output_tokens", "input") if dialect == "responses" else ("max_tokens", "messages")
     )
-    body: dict[str, Any] = {
+    body: Json = {
         "model": MODELS[dialect],
         most: 10,
         said: [{"role": "user", "content": "hello"}],
@@ -54,7 +55,7 @@ def good(dialect: DialectName, **changes: Any) -> dict[str, Any]:
 def post(
     product: Product,
     dialect: DialectName,
-    body: bytes | dict[str, Any],
+    body: bytes | Json,
     *,
     key: str | None = KEY,
     path: str = "",
@@ -341,7 +342,7 @@ def test_a_body_that_is_not_one_json_object(
     )
 
 
-WRONG: list[tuple[DialectName, dict[str, Any], str]] = [
+WRONG: list[tuple[DialectName, Json, str]] = [
     ("openai", {"messages": []}, "messages"),
     ("openai", {"max_tokens": True}, "max_tokens"),
     ("openai", {"base_url": "http://evil"}, "base_url"),
@@ -358,7 +359,7 @@ WRONG: list[tuple[DialectName, dict[str, Any], str]] = [
     ("dialect", "changes", "param"), WRONG, ids=[f"{d}-{json.dumps(c)[:60]}" for d, c, _ in WRONG]
 )
 def test_wrong_fields_are_named(
-    product: Product, upstream: Replay, dialect: DialectName, changes: dict[str, Any], param: str
+    product: Product, upstream: Replay, dialect: DialectName, changes: Json, param: str
 ) -> None:
     body = good(dialect) | changes
     body = {k: v for k, v in body.items() if v is not None}

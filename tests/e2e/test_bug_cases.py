@@ -15,10 +15,17 @@ import pytest
 from protocol.request import DialectName
 from tests.support.checks.conformance import configuration
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, ask
-from tests.support.servers.product import Product
+from tests.support.types import Json
 from tests.support.upstreams.cases import chunks
-from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes, replayed
-from tests.support.upstreams.replay import Replay, Reply, stream
+from tests.support.upstreams.product import (
+    MODEL,
+    Place,
+    call_of,
+    new_session,
+    recorded_bytes,
+    replayed,
+)
+from tests.support.upstreams.replay import Reply, stream
 
 GENERATION = '{"name": "wipe_disk", "arguments": {"path": "/"}}'
 REJECTED = {
@@ -33,7 +40,7 @@ REJECTED = {
 @pytest.fixture(scope="module")
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
+) -> Iterator[Place]:
     with replayed(
         tmp_path_factory.mktemp("product"), redis_url, database_url, configuration
     ) as made:
@@ -41,12 +48,12 @@ def place(
 
 
 def failing(
-    place: tuple[Product, Replay],
+    place: Place,
     upstream: DialectName,
     client: DialectName,
     mode: Mode,
     reply: Reply,
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, Json]:
     """What the SDK raises, and the call on record."""
     product, replay = place
     session = new_session()
@@ -67,7 +74,7 @@ def failing(
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("mode", MODES)
 def test_case_16_a_rejected_call_is_on_record_and_nowhere_else(
-    place: tuple[Product, Replay], mode: Mode, client: DialectName
+    place: Place, mode: Mode, client: DialectName
 ) -> None:
     payload = json.dumps(REJECTED).encode()
     head = chunks({"role": "assistant", "reasoning": "Hm."}, finish=None, done=False)

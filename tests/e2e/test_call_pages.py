@@ -3,7 +3,6 @@ what the client got."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -15,10 +14,11 @@ from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 
-def configuration() -> dict[str, Any]:
+def configuration() -> Json:
     """A series by rules, one with a judge, and one that changes text."""
     base = base_config()
     base["policies"] = {

@@ -13,11 +13,11 @@ import pytest
 
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import KEY, Product, base_config
+from tests.support.types import Json
 from tests.support.upstreams import converse as made
-from tests.support.upstreams.product import call_of
+from tests.support.upstreams.product import Place, call_of
 from tests.support.upstreams.replay import Replay, Reply, replaying
 
-Place = tuple[Product, Replay]
 MODEL = "us.anthropic.claude-sonnet-4-5-v1:0"
 PATH = f"/model/{MODEL}/converse"
 PARAMETERS = {
@@ -32,7 +32,7 @@ JUDGED = {
 }
 
 
-def configuration(replay: Replay) -> dict[str, Any]:
+def configuration(replay: Replay) -> Json:
     """One upstream of this dialect, for every model; a series with a judge that is one of its
     models."""
     config = base_config()
@@ -213,7 +213,7 @@ def test_a_judge_may_be_asked_there(place: Place, probability: float, is_let: bo
         ).encode()
 
     replay.answer(streamed(made.thought_call("tooluse_5")), Reply(make=judged))
-    body: dict[str, Any] = {
+    body: Json = {
         "model": MODEL,
         "stream": True,
         "messages": [{"role": "user", "content": "go"}],

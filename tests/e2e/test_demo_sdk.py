@@ -23,6 +23,7 @@ from tests.support.clients.sdk_calls import (
     tool,
 )
 from tests.support.servers.product import Product, running
+from tests.support.types import Json
 
 SAYS = "I am the demo model inside Sluice"
 
@@ -42,7 +43,7 @@ def every(test: Any) -> Any:
     )
 
 
-def tools_of(dialect: DialectName) -> list[dict[str, Any]]:
+def tools_of(dialect: DialectName) -> list[Json]:
     return [
         tool(dialect, "get_weather", city="string"),
         tool(dialect, "get_time"),
@@ -147,7 +148,7 @@ class Event(BaseModel):
     place: str | None
 
 
-EVENT: dict[str, Any] = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}
+EVENT: Json = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}
 QUICK: Any = [{"role": "user", "content": "Alice and Bob are going to a science fair on Friday."}]
 
 

@@ -22,6 +22,7 @@ from psycopg import sql
 
 from protocol.bytes import eventstream
 from tests.support.servers.product import KEY, ROOT, Product, base_config, parse_sse
+from tests.support.types import Json
 from tests.support.upstreams import completions, converse, gemini, responses
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.replay import Asked, Replay, Reply, replaying
@@ -56,7 +57,7 @@ HARMLESS, HARMFUL = '{"city": "Oslo"}', '{"city": "x; rm -rf /"}'
 TOKEN_AT = "from providers import google_token\ngoogle_token.TOKEN_URL = '{}/token'\n"
 """Where tokens come from is fixed; Python runs a file of this name at the start of each process."""
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
-INVOKED: list[dict[str, Any]] = [
+INVOKED: list[Json] = [
     {
         "type": "message_start",
         "message": {
@@ -134,7 +135,7 @@ def service_account(file: Path) -> None:
     file.write_text(json.dumps(said))
 
 
-def configuration(folder: Path, url: str) -> dict[str, Any]:
+def configuration(folder: Path, url: str) -> Json:
     """An upstream behind each door, and a judge behind one that signs."""
     config = base_config()
     bedrock = {"door": "bedrock", "region": "eu-central-1", "base_url": url}
@@ -297,7 +298,7 @@ DOORS: dict[str, tuple[str, Any, str, str]] = {
 """Model, what the provider answers, of which type, and where it is asked."""
 
 
-def asking(client: str, model: str, *, streams: bool = True) -> tuple[str, dict[str, Any]]:
+def asking(client: str, model: str, *, streams: bool = True) -> tuple[str, Json]:
     """The path and the body of a client's request."""
     about = {"name": "weather", "parameters": PARAMETERS}
     if client == "chat":

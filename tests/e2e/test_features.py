@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
-from tests.support.servers.product import Product
-from tests.support.upstreams.product import config, replayed
+from tests.support.types import Json
+from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
@@ -39,8 +39,8 @@ class City(BaseModel):
 @pytest.fixture(scope="module")
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         keys = [
             key
@@ -68,19 +68,19 @@ def place(
 
 
 @pytest.fixture
-def gpt(place: tuple[Product, Replay]) -> Iterator[openai.OpenAI]:
+def gpt(place: Place) -> Iterator[openai.OpenAI]:
     with openai_client(place[0].url) as client:
         yield client
 
 
 @pytest.fixture
-def claude(place: tuple[Product, Replay]) -> Iterator[anthropic.Anthropic]:
+def claude(place: Place) -> Iterator[anthropic.Anthropic]:
     with anthropic_client(place[0].url) as client:
         yield client
 
 
-def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool = False) -> Reply:
-    body: dict[str, Any] = {
+def message(*content: Json, reason: str = "end_turn", streamed: bool = False) -> Reply:
+    body: Json = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -92,7 +92,7 @@ def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool =
     }
     if not streamed:
         return Reply(json.dumps(body).encode())
-    events: list[dict[str, Any]] = [
+    events: list[Json] = [
         {"type": "message_start", "message": body | {"content": [], "stop_reason": None}}
     ]
     for index, block in enumerate(content):
@@ -113,7 +113,7 @@ def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool =
     )
 
 
-def completion(said: dict[str, Any], finish: str = "stop") -> Reply:
+def completion(said: Json, finish: str = "stop") -> Reply:
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": None, **said},
@@ -134,12 +134,12 @@ def completion(said: dict[str, Any], finish: str = "stop") -> Reply:
     )
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call(name: str, **arguments: Any) -> Json:
     return {"type": "tool_use", "id": "toolu_1", "name": name, "input": arguments}
 
 
-def asked(place: tuple[Product, Replay]) -> dict[str, Any]:
-    body: dict[str, Any] = place[1].asked[-1].body
+def asked(place: Place) -> Json:
+    body: Json = place[1].asked[-1].body
     return body
 
 
@@ -148,7 +148,7 @@ def asked(place: tuple[Product, Replay]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_parsed_answer_from_a_model_without_structured_output(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+    place: Place, gpt: openai.OpenAI, streamed: bool
 ) -> None:
     with gpt.chat.completions.stream(
         model=CLAUDE_OLD, messages=USER, response_format=City
@@ -178,9 +178,7 @@ def test_a_parsed_answer_from_a_model_without_structured_output(
 
 
 @pytest.mark.slow
-def test_what_was_left_out_is_in_a_header_and_on_record(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
+def test_what_was_left_out_is_in_a_header_and_on_record(place: Place, gpt: openai.OpenAI) -> None:
     place[1].answer(message({"type": "text", "text": "ok"}))
     raw = gpt.chat.completions.with_raw_response.create(
         model=CLAUDE, messages=USER, seed=7, logit_bias={"1": 1}, stop=["END", " "]
@@ -196,7 +194,7 @@ def test_what_was_left_out_is_in_a_header_and_on_record(
     ("says", "kept"), [("my-agent/1.0 (linux)", "my-agent/1.0 (linux)"), ("a" * 300, "a" * 200)]
 )
 def test_what_the_client_says_it_is_is_on_record(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, says: str, kept: str
+    place: Place, gpt: openai.OpenAI, says: str, kept: str
 ) -> None:
     place[1].answer(completion({"role": "assistant", "content": "ok"}))
     raw = gpt.chat.completions.with_raw_response.create(
@@ -208,9 +206,7 @@ def test_what_the_client_says_it_is_is_on_record(
     assert place[0].audit(f"calls/{call_id}")["user_agent"] == kept
 
 
-def test_web_search_options_are_the_operators_to_allow(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
+def test_web_search_options_are_the_operators_to_allow(place: Place, gpt: openai.OpenAI) -> None:
     from tests.support.servers.product import CLIENT_KEY
 
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
@@ -265,7 +261,7 @@ ENVELOPE = '{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_model_without_native_tools_calls_one(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+    place: Place, gpt: openai.OpenAI, streamed: bool
 ) -> None:
     tools: Any = [{"type": "function", "function": FUNCTION}]
     text = f"<think>Hm.</think>I look it up.\n{ENVELOPE}"
@@ -300,9 +296,7 @@ def test_a_model_without_native_tools_calls_one(
     assert (listed["form"], listed["name"], listed["verdict"]) == ("prompt", "get_weather", "allow")
 
 
-def test_images_and_files_go_on_and_are_not_fetched(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
+def test_images_and_files_go_on_and_are_not_fetched(place: Place, gpt: openai.OpenAI) -> None:
     place[1].answer(message({"type": "text", "text": "A pixel."}))
     data = base64.b64encode(PIXEL).decode()
     pdf = base64.b64encode(b"%PDF-1.4\n%%EOF").decode()

@@ -2,12 +2,12 @@
 an environment of their own."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.support.clients.frameworks import run_script
 from tests.support.servers.product import KEY, Product, running
+from tests.support.types import Json
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -26,7 +26,7 @@ WRONG_KEYS = ["langchain-openai", "langchain-anthropic"]
 @pytest.fixture(scope="module")
 def answers(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Json]:
     """What all cases say."""
     wanted = [*CASES, *((client, "key", "demo") for client in WRONG_KEYS)]
     cases = [
@@ -36,7 +36,7 @@ def answers(
         yield run_script("frameworks.py", place_of(product) | {"cases": cases})
 
 
-def place_of(product: Product) -> dict[str, Any]:
+def place_of(product: Product) -> Json:
     return {
         "url": product.url,
         "key": KEY,
@@ -46,9 +46,7 @@ def place_of(product: Product) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("client", "way", "model"), CASES)
 @pytest.mark.slow
-def test_what_the_quick_starts_do(
-    answers: dict[str, Any], client: str, way: str, model: str
-) -> None:
+def test_what_the_quick_starts_do(answers: Json, client: str, way: str, model: str) -> None:
     said = answers[f"{client} {way} {model}"]
     assert "error" not in said, said["error"]
     assert said["got"] == ({"city": "Oslo"} if way == "tool" else EVENT)
@@ -56,6 +54,6 @@ def test_what_the_quick_starts_do(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", WRONG_KEYS)
-def test_a_wrong_key_is_an_authentication_error(answers: dict[str, Any], client: str) -> None:
+def test_a_wrong_key_is_an_authentication_error(answers: Json, client: str) -> None:
     said = answers[f"{client} key demo"]
     assert "AuthenticationError" in said["kind"] and "Incorrect API key provided" in said["error"]

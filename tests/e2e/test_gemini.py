@@ -8,9 +8,9 @@ import pytest
 
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import MODES, Mode, ask, openai_client, results, tool
-from tests.support.servers.product import Product
+from tests.support.types import Json
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, check_request
-from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
 CLIENTS: list[DialectName] = ["openai", "anthropic"]
@@ -20,8 +20,8 @@ KEY = "sk-provider-of-gemini-4713"
 @pytest.fixture(scope="module")
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         base["upstreams"]["google"] = {
             "dialect": "gemini",
@@ -37,7 +37,7 @@ def place(
             yield running
 
 
-def reply(mode: Mode, *parts: dict[str, Any], seed: int = 0) -> Reply:
+def reply(mode: Mode, *parts: Json, seed: int = 0) -> Reply:
     if mode == "whole":
         return Reply(body_of(answer(*parts))[6:].strip())
     return stream(
@@ -51,7 +51,7 @@ def reply(mode: Mode, *parts: dict[str, Any], seed: int = 0) -> Reply:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
-    place: tuple[Product, Replay], client: DialectName, mode: Mode
+    place: Place, client: DialectName, mode: Mode
 ) -> None:
     product, replay = place
     thought = {"text": "hm", "thought": True}
@@ -67,8 +67,8 @@ def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
         reply(mode, {"text": "Rain."}, {"text": "", "thoughtSignature": "Q0NDQw=="}, seed=2),
     )
     tools, headers = [tool(client, "get_weather", city="string")], {"x-sluice-policy": "default"}
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "Weather?"}]
-    more: dict[str, Any] = {"max_tokens": 2000, "model": MODEL, "tools": tools, "headers": headers}
+    messages: list[Json] = [{"role": "user", "content": "Weather?"}]
+    more: Json = {"max_tokens": 2000, "model": MODEL, "tools": tools, "headers": headers}
     first = ask(product.url, client, mode, messages, **more)
     assert (
         first.plain_calls == [("get_weather", {"city": "Paris"})]
@@ -99,7 +99,7 @@ def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
 
 
 def test_a_call_that_nobody_recorded_is_sent_without_a_forged_signature(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     replay.answer(reply("whole", {"text": "Done."}))

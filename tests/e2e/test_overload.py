@@ -13,6 +13,7 @@ from protocol.request import DialectName
 from streams import layout
 from tests.e2e.conftest import configured
 from tests.support.servers.product import KEY, Product, Role
+from tests.support.types import Json
 from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
@@ -56,7 +57,7 @@ def begin(
     redis_url: str,
     database_url: str,
     server: Replay,
-    limits: dict[str, Any],
+    limits: Json,
     *roles: Role,
 ) -> Product:
     config = configured(server)

@@ -9,15 +9,15 @@ import httpx2 as httpx
 import pytest
 
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, running
+from tests.support.types import Json
 from tests.support.upstreams import product as upstreams
-from tests.support.upstreams.product import call_of, new_session
-from tests.support.upstreams.replay import Replay, Reply, replaying, stream
+from tests.support.upstreams.product import Place, call_of, new_session
+from tests.support.upstreams.replay import Reply, replaying, stream
 from tests.support.waiting import wait_for
 
-Place = tuple[Product, Replay]
-SEARCH: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
+SEARCH: Json = {"type": "web_search_20250305", "name": "web_search"}
 ADDED = SEARCH | {"max_uses": 2, "allowed_domains": ["docs.example"]}
-MESSAGE: dict[str, Any] = {
+MESSAGE: Json = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
@@ -27,13 +27,13 @@ MESSAGE: dict[str, Any] = {
     "stop_sequence": None,
     "usage": {"input_tokens": 3, "output_tokens": 2},
 }
-CALL: dict[str, Any] = {
+CALL: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "web_search",
     "input": {"query": "x"},
 }
-FOUND: dict[str, Any] = {
+FOUND: Json = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
     "content": [],

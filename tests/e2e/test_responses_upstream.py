@@ -9,9 +9,10 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.servers.product import KEY, Product, base_config, running
-from tests.support.upstreams.product import call_of, new_session
-from tests.support.upstreams.replay import Replay, Reply, replaying, stream
+from tests.support.servers.product import KEY, base_config, running
+from tests.support.types import Json
+from tests.support.upstreams.product import Place, call_of, new_session
+from tests.support.upstreams.replay import Reply, replaying, stream
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -21,7 +22,6 @@ from tests.support.upstreams.responses import (
     response,
 )
 
-Place = tuple[Product, Replay]
 SEALED = "gAAAA-sealed_1"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 SECOND = [message("It rains.")]
@@ -48,7 +48,7 @@ def place(
             yield product, replay
 
 
-def first_items(seed: int) -> list[dict[str, Any]]:
+def first_items(seed: int) -> list[Json]:
     """An answer with a call that runs and one that is blocked. Ids are of one conversation alone:
     by them its turns are found."""
     return [
@@ -59,7 +59,7 @@ def first_items(seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def answered(items: list[dict[str, Any]], *, whole: bool, seed: int) -> Reply:
+def answered(items: list[Json], *, whole: bool, seed: int) -> Reply:
     if whole:
         return Reply(json.dumps(response(items)).encode())
     return stream(frames(events(items)), cutting="random", seed=seed)

@@ -19,10 +19,11 @@ from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 
-def configuration() -> dict[str, Any]:
+def configuration() -> Json:
     """A series by rules."""
     base = base_config()
     base["policies"] = {"rules": [{"use": "tool_rules", "deny": RULES}]}

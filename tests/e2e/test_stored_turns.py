@@ -9,29 +9,30 @@ import pytest
 
 from tests.support.clients.sdk_calls import MODES, Mode, Said, ask, results, tool
 from tests.support.servers.product import CLIENT_KEY, Product
-from tests.support.upstreams.product import config, replayed
+from tests.support.types import Json
+from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed
 
 MODEL = "claude-sonnet-4-5"
-THINKING: dict[str, Any] = {
+THINKING: Json = {
     "type": "thinking",
     "thinking": "Let me see.",
     "signature": "c2lnbmF0dXJl" * 20,
 }
-USE: dict[str, Any] = {
+USE: Json = {
     "type": "tool_use",
     "id": "toolu_01",
     "name": "get_weather",
     "input": {"city": "Paris"},
 }
-SEARCH: dict[str, Any] = {
+SEARCH: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_01",
     "name": "web_search",
     "input": {"query": "x", "n": 1.5},
 }
-FOUND: dict[str, Any] = {
+FOUND: Json = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_01",
     "content": [
@@ -51,7 +52,7 @@ PLACE = {
     "title": "t",
     "encrypted_index": "eA",
 }
-CITED: dict[str, Any] = {"type": "text", "text": "It rains.", "citations": [PLACE]}
+CITED: Json = {"type": "text", "text": "It rains.", "citations": [PLACE]}
 CONTAINER = {"id": "container_01", "expires_at": "2099-01-01T00:00:00Z"}
 TOOLS: Any = [tool("openai", "get_weather", city="string")]
 
@@ -59,8 +60,8 @@ TOOLS: Any = [tool("openai", "get_weather", city="string")]
 @pytest.fixture(scope="module")
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         searching = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
         routes = [
@@ -76,7 +77,7 @@ def place(
         yield running
 
 
-def answer(content: list[dict[str, Any]], reason: str, *, whole: bool, identity: str) -> Reply:
+def answer(content: list[Json], reason: str, *, whole: bool, identity: str) -> Reply:
     usage = {"input_tokens": 10, "output_tokens": 5}
     about = {
         "id": identity,
@@ -101,7 +102,7 @@ def answer(content: list[dict[str, Any]], reason: str, *, whole: bool, identity:
     return stream(chunks, cutting="random", seed=len(chunks))
 
 
-def unique(content: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
+def unique(content: list[Json], mark: str) -> list[Json]:
     """The content with ids of this test's own: the record remembers those of others."""
     return [
         {
@@ -129,9 +130,7 @@ def asking(
     )
 
 
-def round_trip(
-    place: tuple[Product, Replay], mode: Mode, content: list[dict[str, Any]], **more: Any
-) -> dict[str, Any]:
+def round_trip(place: Place, mode: Mode, content: list[Json], **more: Any) -> Json:
     """Ask, run the tool, ask again; returns the second request as upstream got it."""
     product, replay = place
     whole = mode == "whole"
@@ -156,14 +155,12 @@ def round_trip(
         **more,
     )
     assert last.text.upper() == "TAKE AN UMBRELLA."
-    body: dict[str, Any] = replay.asked[1].body
+    body: Json = replay.asked[1].body
     return body
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_a_search_found_comes_back_with_its_container(
-    place: tuple[Product, Replay], mode: Mode
-) -> None:
+def test_what_a_search_found_comes_back_with_its_container(place: Place, mode: Mode) -> None:
     content = unique(
         [THINKING, {"type": "text", "text": "Searching. "}, SEARCH, FOUND, CITED, USE],
         f"search_{mode}",
@@ -174,7 +171,7 @@ def test_what_a_search_found_comes_back_with_its_container(
 
 
 def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_too(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     first = unique([THINKING, SEARCH, USE], "late")
@@ -184,7 +181,7 @@ def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_
         answer(second, "tool_use", whole=False, identity="msg_02"),
         answer([{"type": "text", "text": "Done."}], "end_turn", whole=False, identity="msg_03"),
     )
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "Weather?"}]
+    messages: list[Json] = [{"role": "user", "content": "Weather?"}]
     for _ in range(2):
         messages += results("openai", asking(product, "iterate", messages), ["rain"])
     assert asking(product, "iterate", messages).text == "Done."
@@ -194,7 +191,7 @@ def test_case_13_an_unanswered_server_call_stays_and_its_late_result_comes_back_
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(
-    place: tuple[Product, Replay], mode: Mode
+    place: Place, mode: Mode
 ) -> None:
     product, replay = place
     seal = {"extra_content": {"google": {"thought_signature": "U0lHTkFUVVJF"}}}
@@ -216,7 +213,7 @@ def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(
         "tool_calls": [call],
     }
 
-    def reply(said: dict[str, Any], finish: str) -> Reply:
+    def reply(said: Json, finish: str) -> Reply:
         head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
         if mode == "whole":
             return Reply(
@@ -263,7 +260,7 @@ def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(
     assert sent["tool_calls"][0]["extra_content"] == seal["extra_content"]
 
 
-def test_a_turn_of_another_key_is_not_put_in(place: tuple[Product, Replay]) -> None:
+def test_a_turn_of_another_key_is_not_put_in(place: Place) -> None:
     product, replay = place
     content = unique([THINKING, USE], "foreign")
     replay.answer(answer(content, "tool_use", whole=False, identity="msg_01"))

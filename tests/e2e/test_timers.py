@@ -12,6 +12,7 @@ import httpx2 as httpx
 import pytest
 
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, parse_sse, running
+from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 BASH = {
@@ -47,8 +48,8 @@ def post(
     return httpx.post(f"{product.url}/v1/{path}", json=body, headers=HEADERS, timeout=30)
 
 
-def end_of(product: Product, call_id: str) -> dict[str, Any]:
-    def ended() -> dict[str, Any] | None:
+def end_of(product: Product, call_id: str) -> Json:
+    def ended() -> Json | None:
         items = product.audit("calls", call_id=call_id)["items"]
         return items[0] if items and items[0]["ended_at"] else None
 

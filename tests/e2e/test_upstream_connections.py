@@ -8,13 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
 
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, running
+from tests.support.types import Json
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import call_of, new_session
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -129,7 +129,7 @@ def product(
 
 def ask(
     product: Product, model: str, *, streams: bool = False, key: str = KEY
-) -> tuple[httpx.Response, dict[str, Any]]:
+) -> tuple[httpx.Response, Json]:
     """The answer, and the call as it is on record."""
     session = new_session()
     body = {"model": model, "stream": streams, "messages": [{"role": "user", "content": "go"}]}
@@ -152,7 +152,7 @@ def ask(
     }
 
 
-def events(call: dict[str, Any]) -> list[str]:
+def events(call: Json) -> list[str]:
     return [event["kind"] for event in call["events"]]
 
 
@@ -286,7 +286,7 @@ def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(
         )
 
 
-def log_line(product: Product, call: dict[str, Any]) -> str:
+def log_line(product: Product, call: Json) -> str:
     (gateway,) = product.of("gateway")
     lines = gateway.log.read_text
     return wait_for(

@@ -17,6 +17,7 @@ from tests.e2e.conftest import configured
 from tests.support.clients.sdk_calls import ask
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Product, running
+from tests.support.types import Json
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -62,7 +63,7 @@ class Failed(Exception):
         response: Any = getattr(error, "response", None)
         self.status: int = getattr(error, "status_code", 0) or 0
         body: Any = error.body
-        self.error: dict[str, Any] = body.get("error", body) if isinstance(body, dict) else {}
+        self.error: Json = body.get("error", body) if isinstance(body, dict) else {}
         self.headers: dict[str, str] = dict(response.headers) if response is not None else {}
         self.text = f"{error.message} {error.body}"
 

@@ -17,12 +17,18 @@ from tests.support.clients.sdk_calls import (
     ask,
     tool,
 )
-from tests.support.servers.product import KEY, Product
-from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, assert_no_keys_in_logs, replayed
+from tests.support.servers.product import KEY
+from tests.support.types import Json
+from tests.support.upstreams.product import (
+    MODEL,
+    PROVIDER_KEYS,
+    Place,
+    assert_no_keys_in_logs,
+    replayed,
+)
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Asked, Replay, Reply, stream
 
-Place = tuple[Product, Replay]
 PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 STREAMS: dict[DialectName, dict[str, str]] = {
     "openai": {"text": "openai-text.sse", "calls": "openai-tools-interleaved.sse"},
@@ -51,7 +57,7 @@ def whole(
 ) -> bytes:
     """An answer that is not streamed."""
     if dialect == "openai":
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        message: Json = {"role": "assistant", "content": text}
         if calls:
             message["tool_calls"] = [
                 {
@@ -73,7 +79,7 @@ def whole(
                 "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
             }
         ).encode()
-    content: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    content: list[Json] = [{"type": "text", "text": text}]
     if calls:
         content += [
             {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": value}
@@ -99,7 +105,7 @@ def answer_of(upstream: DialectName, mode: Mode, *, calls: bool) -> Reply:
     return stream(own(STREAMS[upstream]["calls" if calls else "text"]), cutting="events")
 
 
-def with_system(client: DialectName, text: str, turns: list[dict[str, Any]]) -> dict[str, Any]:
+def with_system(client: DialectName, text: str, turns: list[Json]) -> Json:
     """Messages and system prompt in the client's dialect."""
     if client == "openai":
         return {"messages": [{"role": "system", "content": text}, *turns]}
@@ -113,7 +119,7 @@ def arrived(replay: Replay, upstream: DialectName) -> Asked:
     return asked
 
 
-def system_text(upstream: DialectName, body: dict[str, Any]) -> str:
+def system_text(upstream: DialectName, body: Json) -> str:
     """The system prompt that arrived."""
     content = body["messages"][0]["content"] if upstream == "openai" else body["system"]
     return content if isinstance(content, str) else "".join(p["text"] for p in content)

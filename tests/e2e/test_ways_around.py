@@ -15,8 +15,9 @@ import pytest
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS
 from tests.support.servers.product import KEY, Product
+from tests.support.types import Json
 from tests.support.upstreams import converse, gemini, responses
-from tests.support.upstreams.product import MODEL, call_of, config, new_session, replayed
+from tests.support.upstreams.product import MODEL, Place, call_of, config, new_session, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
 DANGER = "wipe-the-disk"
@@ -50,7 +51,7 @@ RESULT = {
     "content": {"type": "x", "stdout": DANGER},
 }
 TEXT = {"type": "text", "text": "Well."}
-HISTORY: dict[str, Any] = {
+HISTORY: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "bash_code_execution",
@@ -65,8 +66,8 @@ NEWER = ("responses", "gemini", "converse")
 @pytest.fixture(scope="module")
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         rules = [{"tool": "*", "argument_matches": DANGER}]
         base = config(replay)
         families = ["web_search", "code_execution", "mcp"]
@@ -85,20 +86,20 @@ def place(
         yield running
 
 
-def frames(*events: dict[str, Any]) -> bytes:
+def frames(*events: Json) -> bytes:
     return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
 
 
-def ended(reason: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def ended(reason: str) -> tuple[Json, Json]:
     delta = {"stop_reason": reason, "stop_sequence": None}
     return {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 9}}, {
         "type": "message_stop"
     }
 
 
-def at_start(*blocks: dict[str, Any], reason: str = "tool_use") -> bytes:
+def at_start(*blocks: Json, reason: str = "tool_use") -> bytes:
     """A stream whose blocks are complete when they begin."""
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": START | {"content": []}}]
+    events: list[Json] = [{"type": "message_start", "message": START | {"content": []}}]
     for index, block in enumerate(blocks):
         events += [
             {"type": "content_block_start", "index": index, "content_block": block},
@@ -107,9 +108,9 @@ def at_start(*blocks: dict[str, Any], reason: str = "tool_use") -> bytes:
     return frames(*events, *ended(reason))
 
 
-def in_deltas(block: dict[str, Any], reason: str = "tool_use") -> bytes:
+def in_deltas(block: Json, reason: str = "tool_use") -> bytes:
     text = json.dumps(block["input"])
-    behind: list[dict[str, Any]] = [
+    behind: list[Json] = [
         {
             "type": "content_block_start",
             "index": 1,
@@ -131,7 +132,7 @@ def in_deltas(block: dict[str, Any], reason: str = "tool_use") -> bytes:
     )
 
 
-def chunks(*deltas: dict[str, Any], finish: str = "tool_calls") -> bytes:
+def chunks(*deltas: Json, finish: str = "tool_calls") -> bytes:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
     rows = [{**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
     rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
@@ -292,7 +293,7 @@ def denied(product: Product, session: str) -> list[str]:
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
 def test_a_denied_call_reaches_no_client(
-    place: tuple[Product, Replay], client: DialectName, upstream: DialectName, case: str
+    place: Place, client: DialectName, upstream: DialectName, case: str
 ) -> None:
     product, replay = place
     session = new_session()
@@ -316,7 +317,7 @@ def test_a_denied_call_reaches_no_client(
     ids=lambda b: b["type"],
 )
 def test_a_denied_call_in_a_whole_answer_reaches_no_client(
-    place: tuple[Product, Replay], client: DialectName, block: dict[str, Any]
+    place: Place, client: DialectName, block: Json
 ) -> None:
     product, replay = place
     session = new_session()
@@ -335,7 +336,7 @@ def test_a_denied_call_in_a_whole_answer_reaches_no_client(
 
 @pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
 def test_a_denied_call_reaches_no_client_of_responses(
-    place: tuple[Product, Replay], upstream: DialectName, case: str
+    place: Place, upstream: DialectName, case: str
 ) -> None:
     product, replay = place
     session = new_session()
@@ -353,11 +354,11 @@ def test_a_denied_call_reaches_no_client_of_responses(
         assert answer.text.rstrip().split("\n")[-2] == "event: response.completed"
 
 
-def of_responses(*items: dict[str, Any]) -> Reply:
+def of_responses(*items: Json) -> Reply:
     return stream(responses.frames(responses.events(items)), cutting="events")
 
 
-def of_gemini(*parts: dict[str, Any], **more: Any) -> Reply:
+def of_gemini(*parts: Json, **more: Any) -> Reply:
     return stream(gemini.body_of(gemini.answer(*parts, **more)))
 
 
@@ -457,7 +458,7 @@ NEWER_CASES: dict[tuple[str, str], tuple[Reply, bool]] = {
     ("upstream", "case"), NEWER_CASES, ids=[f"{u}: {n}" for u, n in NEWER_CASES]
 )
 def test_a_denied_call_of_the_newer_dialects_reaches_no_client(
-    place: tuple[Product, Replay], upstream: str, case: str
+    place: Place, upstream: str, case: str
 ) -> None:
     product, replay = place
     reply, is_call = NEWER_CASES[upstream, case]
@@ -487,7 +488,7 @@ def test_a_denied_call_of_the_newer_dialects_reaches_no_client(
 
 
 def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     session = new_session()
@@ -505,7 +506,7 @@ def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(
 
 @pytest.mark.parametrize("client", DIALECTS)
 def test_a_client_gets_a_whole_turn_in_place_of_a_denied_provider_call(
-    place: tuple[Product, Replay], client: DialectName
+    place: Place, client: DialectName
 ) -> None:
     product, replay = place
     replay.answer(stream(ANTHROPIC["server tool"], cutting="events"))

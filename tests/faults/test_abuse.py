@@ -6,7 +6,6 @@ import re
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import psycopg
@@ -21,9 +20,11 @@ from tests.support.checks.record import fresh_database
 from tests.support.clients.readers import PATHS, request
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
+from tests.support.types import Json
 from tests.support.upstreams.product import (
     MODEL,
     PROVIDER_KEYS,
+    Place,
     call_of,
     config,
     new_session,
@@ -33,7 +34,6 @@ from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
-Place = tuple[Product, Replay]
 IN_ADDRESS = "canary-in-an-address"
 
 
@@ -41,7 +41,7 @@ IN_ADDRESS = "canary-in-an-address"
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
 ) -> Iterator[Place]:
-    def made(server: Replay) -> dict[str, Any]:
+    def made(server: Replay) -> Json:
         base = config(server)
         base["limits"] |= {"body_bytes": 2**20}
         base["upstreams"]["nobody"] = {
@@ -439,7 +439,7 @@ def _post(
     product: Product,
     client: DialectName,
     key: str,
-    body: dict[str, Any],
+    body: Json,
     head: dict[str, str],
     query: str = "",
 ) -> httpx.Response:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -21,6 +20,7 @@ from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.servers.product import CLIENT_KEY, Product, base_config, running
+from tests.support.types import Json
 from tests.support.waiting import wait_until
 
 HEADERS = {"authorization": f"Bearer {CLIENT_KEY}"}
@@ -44,7 +44,7 @@ def product(
 # --- the demo model ---
 
 
-def cities(count: int) -> dict[str, Any]:
+def cities(count: int) -> Json:
     tool = {
         "type": "function",
         "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}},
@@ -55,7 +55,7 @@ def cities(count: int) -> dict[str, Any]:
     }
 
 
-def same_tools(count: int) -> dict[str, Any]:
+def same_tools(count: int) -> Json:
     tools = [{"type": "function", "function": {"name": f"weather{n}"}} for n in range(count)]
     return {
         "messages": [{"role": "user", "content": "weather " + "in A " * 10_000}],
@@ -70,7 +70,7 @@ def same_tools(count: int) -> dict[str, Any]:
     ids=["250 kB", "500 kB", "3.5 MB", "900 tools"],
 )
 async def test_scripts_without_end_for_the_demo_model(
-    product: Product, asked: dict[str, Any], status: int, figure: Figure
+    product: Product, asked: Json, status: int, figure: Figure
 ) -> None:
     """Before: 15.9 s of silence for all at 0.5 MB, and all of them ended."""
     body = json.dumps({"model": "demo", "stream": True, **asked}).encode()

@@ -18,6 +18,7 @@ from tests.support.checks.invariants import Recorded, read_call
 from tests.support.clients.readers import PATHS, request, resident_bytes
 from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY, Product, running
+from tests.support.types import Json
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
@@ -29,7 +30,7 @@ KERNEL = 4 * 2**20
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 
 
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+def chunk(delta: Json, finish: str | None = None) -> bytes:
     value = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     return (
         b"data: %s\n\n"
@@ -61,7 +62,7 @@ def ended(product: Product, call_id: str) -> Recorded:
     return wait_for(end, timeout_s=30, what="the end on record")
 
 
-def head(body: dict[str, Any], dialect: DialectName = "openai") -> bytes:
+def head(body: Json, dialect: DialectName = "openai") -> bytes:
     data = json.dumps(body).encode()
     lines = [
         f"POST {PATHS[dialect]} HTTP/1.1",

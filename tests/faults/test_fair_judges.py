@@ -22,6 +22,7 @@ from aiohttp import web
 from protocol.bounds import MAX_OPEN_ASKS
 from streams import layout
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
+from tests.support.types import Json
 from tests.support.waiting import wait_until
 
 CALLS = int(os.environ.get("SLUICE_FAIR_CALLS", "250"))
@@ -32,7 +33,7 @@ MANY = 100
 """Tool calls in an answer of the model `agent-many`."""
 
 
-def _chunk(delta: dict[str, Any], finish: str | None) -> bytes:
+def _chunk(delta: Json, finish: str | None) -> bytes:
     return (
         b"data: "
         + json.dumps(

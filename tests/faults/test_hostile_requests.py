@@ -4,7 +4,6 @@ refused by name, or cost little."""
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -13,6 +12,7 @@ from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.clients.readers import PATHS
 from tests.support.clients.schemas import doubled
 from tests.support.servers.product import Product, base_config, digest, running
+from tests.support.types import Json
 
 ATTACKER = "sk-sluice-attacker"
 SILENCE_S = 2.0
@@ -21,7 +21,7 @@ AGAIN = 3
 SAID = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
-def tool(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def tool(schema: Json) -> list[Json]:
     return [{"type": "function", "function": {"name": "get_weather", "parameters": schema}}]
 
 

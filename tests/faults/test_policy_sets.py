@@ -18,13 +18,14 @@ from sluice.settings import load_config
 from streams import layout
 from tests.support.checks.record import rows
 from tests.support.servers.product import KEY, ROOT, Product, base_config
+from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 BODY = {"model": "demo", "messages": [{"role": "user", "content": "run rm -rf"}]}
 CALLS = 16
 
 
-def strict() -> dict[str, Any]:
+def strict() -> Json:
     """A configuration in which no tool may be called."""
     config = base_config()
     config["policies"]["default"] = [{"use": "tool_rules", "deny": [{"tool": "*"}]}]

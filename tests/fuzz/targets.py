@@ -52,6 +52,7 @@ from tests.fuzz.views import (
 )
 from tests.support.checks.decoding import known, turns_of
 from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.types import Json
 from tests.support.upstreams import responses
 from tests.support.upstreams.recordings import OWN, recordings
 
@@ -276,7 +277,7 @@ def check_withheld(data: bytes) -> None:
             assert MARK.encode() not in written
 
 
-def plant(dialect: DialectName, frame: dict[str, Any], rng: random.Random) -> bool:
+def plant(dialect: DialectName, frame: Json, rng: random.Random) -> bool:
     """Put the mark into a frame where nothing is modelled; False where this frame has no such
     place."""
     holders = [frame]
@@ -467,7 +468,7 @@ def stream_seeds(dialect: DialectName) -> list[bytes]:
     ]
 
 
-def responses_items() -> list[list[dict[str, Any]]]:
+def responses_items() -> list[list[Json]]:
     """Answers of Responses, as their items."""
     kinds = [
         responses.reasoning("gAAA", "One.", "Two."),

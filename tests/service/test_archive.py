@@ -38,6 +38,7 @@ from protocol.errors import AuditUnavailable, InvalidRequest
 from protocol.records import EndRecord, EventRecord
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows
 from tests.support.checks.sealed import Log, copy_of, fill, insert, run
+from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 OLD_DAYS = 9
@@ -572,7 +573,7 @@ def _change(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
     _say_so(folder, name)
 
 
-def _of_call(folder: Path, number: int, change: Callable[[dict[str, Any]], None]) -> None:
+def _of_call(folder: Path, number: int, change: Callable[[Json], None]) -> None:
     def each(data: bytes) -> bytes:
         lines = [json.loads(line) for line in data.splitlines()]
         change(lines[number])

@@ -52,6 +52,7 @@ from tests.support.checks.whole_text import released_in
 from tests.support.servers.asked import Made, Pages
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import base_config
+from tests.support.types import Json
 from tests.support.waiting import watched
 
 TABS = (
@@ -516,7 +517,7 @@ def test_each_tab_keeps_the_list_that_its_call_was_opened_from(url: str) -> None
     )
     kept = "from=calls%3Fkey%3Ddev"
 
-    async def all_tabs(pages: Pages) -> dict[str, Any]:
+    async def all_tabs(pages: Pages) -> Json:
         paths = ("", "/request", "/wire", "/diff", "/hooks", "/proof")
         return {
             path: (await pages.page(f"/debug/calls/{calls[1]}{path}?{kept}")).values

@@ -16,7 +16,6 @@ from db.seals.verify import verify
 from policy.base import Judgement
 from policy.loading import load
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo
 from protocol.records import EndRecord, JudgementFacts, Record, ScoreRecord, decode_records
 from settings.config import Config, PolicyStep
 from streams.layout import Entry, judgement_field
@@ -24,7 +23,7 @@ from tests.conftest import SEED
 from tests.support.checks.record import fresh_database, rows
 from tests.support.checks.sealed import insert, many_rows
 from tests.support.checks.start_records import BODY, START, chunk
-from workers.policy.call.owned import OwnedCall
+from tests.support.worker_calls import call_info, owned
 
 SERIES = [
     {
@@ -53,17 +52,8 @@ def records_of_a_call() -> list[Record]:
     policies, revision = load(
         [PolicyStep.model_validate(step) for step in SERIES], session_version="7", config=config
     )
-    info = CallInfo(CALL, 1, "openai", "chat", "k", "", "nonce", "g", "p", revision, False, 1 << 20)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        session_of(info, policies, config),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+    info = call_info(CALL, nonce="nonce", revision=revision)
+    call = owned(START, session_of(info, policies, config))
     call.begin(BODY)
     records: list[Record] = []
 

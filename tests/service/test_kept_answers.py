@@ -23,6 +23,7 @@ from protocol.stored_answers import WantedAnswers, unpack
 from streams.round_robin import RoundRobin
 from tests.support.checks.record import call_id, call_record, now_ms
 from tests.support.checks.recorded_turns import insert, turn_of
+from tests.support.types import Json
 from tests.support.waiting import wait_until
 from workers.policy.turns import TurnLookup
 
@@ -208,7 +209,7 @@ async def test_only_references_are_filled(url: str, reader: AnswerReader) -> Non
 
 async def ask_first(
     url: str, *, key: str = "k", answer: str = "completed", **said: Any
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, Json]:
     """Put an answer on record in which a provider asks before it runs a call; returns the
     question's id, and the question."""
     call = call_id()
@@ -315,7 +316,7 @@ async def test_of_an_answer_of_many_releases_only_the_last_is_looked_at(
     assert [read_of("releases", plan[0][0]["Plan"]) for plan in plans if plan] == [1, 1]
 
 
-def read_of(table: str, plan: dict[str, Any]) -> float:
+def read_of(table: str, plan: Json) -> float:
     """How many rows of a table and its partitions a plan, as it ran, took or threw away."""
     mine = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
     is_of = plan.get("Relation Name", "").startswith(table)

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -35,10 +34,11 @@ from tests.support.checks.record import rows
 from tests.support.clients.followed_call import Call
 from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
-Event = tuple[str, str, dict[str, Any]]
+Event = tuple[str, str, Json]
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_a_login_has_five_live_views_and_nothing_is_left_of_them(
 def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(
     product: Product, redis_url: str
 ) -> None:
-    texts, lost, last, out = "", dict[str, Any](), "", 0
+    texts, lost, last, out = "", Json(), "", 0
     with (
         contextlib.closing(log_in(product, KEY)) as reader,
         redis.Redis.from_url(redis_url) as client,

@@ -29,6 +29,7 @@ from tests.support.checks.record import (
 )
 from tests.support.checks.sealed import many_rows, run, verified
 from tests.support.servers.writers import writing
+from tests.support.types import Json
 from tests.support.waiting import wait_until
 from workers.audit.bodies import LARGE
 
@@ -50,7 +51,7 @@ def of_another(records: list[Record], call: str) -> list[Record]:
     return [msgspec.structs.replace(record, call_id=call) for record in records]
 
 
-def on_record(url: str, call: str) -> dict[str, Any]:
+def on_record(url: str, call: str) -> Json:
     """The rows of a call, but for the event that says that it was redacted."""
     chosen = (
         "SELECT to_jsonb(t) - 'call_id' FROM {} t WHERE call_id = %s AND to_jsonb(t) ->> 'kind' IS"

@@ -21,11 +21,12 @@ from providers.tokens import Token
 from settings.config import Upstream
 from streams.layout import Dispatch, Entry
 from tests.support.servers.relay_place import ends, opened
+from tests.support.types import Json
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.upstreams.replay import Reply as Answer
 
 BODY = b'{"model": "claude-x:0", "max_tokens": 5, "stream": true, "messages": []}'
-EVENTS: list[dict[str, Any]] = [
+EVENTS: list[Json] = [
     {
         "type": "message_start",
         "message": {
@@ -62,7 +63,7 @@ KEYS = (
 )
 
 
-def wrapped(event: dict[str, Any], indent: int | None = None) -> bytes:
+def wrapped(event: Json, indent: int | None = None) -> bytes:
     packed = base64.b64encode(json.dumps(event, indent=indent).encode()).decode()
     headers = {
         ":event-type": "chunk",
@@ -85,9 +86,7 @@ def upstream() -> Iterator[Replay]:
         yield server
 
 
-async def told(
-    redis_url: str, server: Replay, settings: dict[str, Any], body: bytes = BODY
-) -> list[Entry]:
+async def told(redis_url: str, server: Replay, settings: Json, body: bytes = BODY) -> list[Entry]:
     """What is on a call's stream after one request through a door."""
     named = {
         "there": Upstream.model_validate(
@@ -99,7 +98,7 @@ async def told(
         return await place.entries(ends(1))
 
 
-def signs(folder: Path, token: str = "token-number-one") -> dict[str, Any]:
+def signs(folder: Path, token: str = "token-number-one") -> Json:
     (folder / "keys").write_text(KEYS.format(token))
     return {"door": "bedrock", "region": "eu-central-1", "credentials_file": str(folder / "keys")}
 

@@ -42,6 +42,7 @@ from tests.support.servers.dispatch import (
     working,
 )
 from tests.support.servers.scripted import take
+from tests.support.types import Json
 from tests.support.waiting import wait_until
 from workers.policy.call.owned import OwnedCall
 from workers.policy.claims import Claims
@@ -455,7 +456,7 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(
         ],
     }
     rest = {"tool_calls": [{"index": 0, "function": {"arguments": '"ls"}'}}]}
-    steps: list[dict[str, Any]] = [
+    steps: list[Json] = [
         {"delta": {"content": "so far"}},
         {"delta": delta},
         {"delta": rest},

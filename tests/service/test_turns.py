@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -40,6 +39,7 @@ from tests.support.checks.recorded_turns import (
     turn_of,
 )
 from tests.support.servers.dispatch import GATEWAY, begin, with_gateway, working
+from tests.support.types import Json
 from tests.support.upstreams import gemini
 from tests.support.upstreams.turns import events, streamed
 
@@ -124,7 +124,7 @@ async def test_an_answer_without_calls_is_found_by_its_own_id(url: str, reader: 
     ],
 )
 async def test_only_what_the_client_received_counts(
-    url: str, reader: TurnReader, changes: dict[str, Any]
+    url: str, reader: TurnReader, changes: Json
 ) -> None:
     call = call_id()
     records = turn_of(call)

@@ -2,7 +2,6 @@
 never ends well."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from protocol.events import (
     Usage,
 )
 from tests.support.checks.decoding import decode, texts
+from tests.support.types import Json
 from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream
 from tests.support.upstreams.recordings import framed, own
 
@@ -131,7 +131,7 @@ def test_errors_and_cuts() -> None:
         [{"type": "message_start", "message": "x"}],
     ],
 )
-def test_what_the_dialect_forbids(frames: list[dict[str, Any]]) -> None:
+def test_what_the_dialect_forbids(frames: list[Json]) -> None:
     with pytest.raises(RemoteProtocolError):
         stream(*frames)
 

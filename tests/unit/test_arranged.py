@@ -10,8 +10,8 @@ from protocol import codecs
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
+from tests.support.types import Json
 
-Json = dict[str, Any]
 STRICT = "qwen3.8-27b"
 MODELS = {
     "openai": STRICT,

@@ -47,6 +47,7 @@ from tests.support.checks.block_runs import (
     text,
 )
 from tests.support.checks.session_runs import make as make_session
+from tests.support.types import Json
 from tests.support.upstreams.denied_call import CALL, DANGER, INPUT, anthropic
 
 
@@ -341,7 +342,7 @@ def test_a_call_behind_its_result_ends_the_answer() -> None:
 
 
 @pytest.mark.parametrize("identity", [{}, {"tool_use_id": None}, {"tool_use_id": ["srvtoolu_1"]}])
-def test_a_result_that_names_no_call_is_decided_by_its_type(identity: dict[str, Any]) -> None:
+def test_a_result_that_names_no_call_is_decided_by_its_type(identity: Json) -> None:
     body = {"type": "web_search_tool_result", "content": DANGER, **identity}
     run = Run(Deny("web_search")).feed(
         BlockStart(0, BlockKind.OTHER, name="web_search_tool_result", body=body), BlockStop(0)
@@ -448,7 +449,7 @@ def test_a_turn_cut_behind_a_call_of_its_client_says_that_there_is_one(first: in
     }
     session = make_session([Ask()], dialect="anthropic", request=request)
     begun = {"id": "msg_1", "model": "claude-x", "content": [], "usage": {"input_tokens": 3}}
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
+    events: list[Json] = [{"type": "message_start", "message": begun}]
     for index, kind in enumerate(("tool_use", "server_tool_use")):
         call = {"type": kind, "id": f"toolu_{index}", "name": "web_search", "input": {}}
         events.append({"type": "content_block_start", "index": index, "content_block": call})

@@ -18,15 +18,16 @@ import pytest
 
 from db.filters import parse_filters
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import CallInfo, Respond
+from policy.session.effects import Respond
 from policy.session.session import Session
 from protocol import bounds
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from settings.config import Config, Limits
-from tests.support.clients.answering import ENDPOINTS
 from tests.support.cpu import counted
+from tests.support.types import Json
+from tests.support.worker_calls import call_info
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_bounds.py"
@@ -34,7 +35,6 @@ STEP_S = 0.5
 """CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a
 worker at 1 s."""
 _CLEAR = re.compile(r"has [\d,]+ .+; one request may have [\d,]+")
-Json = dict[str, Any]
 CALL = "01990000-0000-7000-8000-000000000000"
 
 
@@ -321,7 +321,7 @@ def allowed(n: int) -> Json:
 
 def session(dialect: DialectName) -> Session:
     return Session(
-        CallInfo(CALL, 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", True, 8 << 20),
+        call_info(CALL, dialect, durable=True, max_arguments_bytes=8 << 20),
         [],
         Config(),
     )

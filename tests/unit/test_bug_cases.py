@@ -17,6 +17,7 @@ from tests.support.checks.order import check_messages_frames
 from tests.support.checks.outcomes import payloads
 from tests.support.clients.answering import Answer, Watch, direct, every_way
 from tests.support.clients.sdk_answers import WAYS
+from tests.support.types import Json
 from tests.support.upstreams.cases import (
     began,
     calls_of,
@@ -399,7 +400,7 @@ def test_case_12_a_call_that_ends_with_stop_behind_empty_content(
             assert said["content"] == ""
 
 
-def opened(identity: str) -> dict[str, Any]:
+def opened(identity: str) -> Json:
     return began(id=identity)
 
 
@@ -541,7 +542,7 @@ def test_case_19_the_same_from_the_other_dialect(client: DialectName) -> None:
         assert answer.verdicts == [("make_file", "block")]
 
 
-INTERLEAVED: list[dict[str, Any]] = [
+INTERLEAVED: list[Json] = [
     THINKING,
     SERVER_CALL | {"name": "web_search", "input": {"query": "x"}},
     SEARCHED,

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.errors import TookTooLong
 from protocol.records import ChunksRecord, ReleaseRecord, decode_records
@@ -12,23 +11,15 @@ from settings.config import Config
 from streams import layout
 from streams.layout import Entry
 from tests.support.checks.owned_calls import BODY, START, chunk, fragment
+from tests.support.worker_calls import call_info, owned
 from workers.policy.call.owned import OwnedCall
 from workers.policy.call.release_queue import HELD_BYTES, PROGRESS_BYTES
 from workers.policy.call.waits import Waits
 
 
 def make(*, released: int = 0) -> OwnedCall:
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        Session(info, [], Config()),
-        policy_header="p@r",
-        released=released,
-        digest="",
-        recorded=0,
-    )
+    info = call_info(START.call_id, durable=True, max_arguments_bytes=1000)
+    call = owned(START, Session(info, [], Config()), released=released)
     call.begin(BODY)
     return call
 

@@ -2,11 +2,9 @@
 
 import json
 from hashlib import sha256
-from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.records import (
     BlockRecord,
@@ -19,9 +17,11 @@ from protocol.records import (
 )
 from settings.config import Config
 from streams import layout, scripts
-from streams.layout import Entry, Relayed, Start
+from streams.layout import Entry, Relayed
 from streams.metrics import Count, pack
 from tests.support.checks.record import tool_call_record
+from tests.support.types import Json
+from tests.support.worker_calls import call_info, owned, start_of
 from workers.call_totals import DecisionCounts
 from workers.policy.call.owned import OwnedCall
 
@@ -34,35 +34,10 @@ SUM = sha256(b"relayed").digest()
 def make(
     *, released: int = 0, recorded: int = 0, written: int = 0, body_sha256: bytes = b""
 ) -> OwnedCall:
-    start = Start(
-        call_id=layout.new_call_id(),
-        at=1,
-        gateway="g",
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("p",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=body_sha256 or sha256(BODY).digest(),
-    )
-    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
+    start = start_of(b"", layout.new_call_id(), body_sha256=body_sha256 or sha256(BODY).digest())
+    info = call_info(start.call_id, durable=True, max_arguments_bytes=1000)
     session = Session(info, [], Config())
-    return OwnedCall(
-        start,
-        "t",
-        "1-0",
-        session,
-        policy_header="p@r",
-        released=released,
-        digest="",
-        recorded=recorded,
-        written=written,
-    )
+    return owned(start, session, released=released, recorded=recorded, written=written)
 
 
 def begun() -> OwnedCall:
@@ -337,7 +312,7 @@ def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
     decided = DecisionCounts()
     for block, verdict in enumerate(("allow", "block", "replace", "allow", "block")):
         decided.add([tool_call_record("c", block=block, verdict=verdict)])
-    later: dict[str, Any] = {"call_id": "c", "at": 1, "reason": "r", "policy": "p"}
+    later: Json = {"call_id": "c", "at": 1, "reason": "r", "policy": "p"}
     decided.add(
         [
             BlockRecord(

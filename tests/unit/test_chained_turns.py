@@ -2,20 +2,20 @@
 the record."""
 
 import json
-from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, SendUpstream
+from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.dialects.table import DIALECTS
 from protocol.dialects.turns import StoredTurn, WantedTurns
 from protocol.stored_answers import StoredAnswers
 from settings.config import Config
 from tests.support.checks.decoding import turns_of
+from tests.support.types import Json
 from tests.support.upstreams.responses import response
+from tests.support.worker_calls import call_info
 
-Json = dict[str, Any]
 EARLIER = "0197a1b2-0000-7000-8000-000000000001"
 ITEM = f"msg_{EARLIER.replace('-', '')}_1"
 SEAL = "c2VhbA"
@@ -94,7 +94,7 @@ def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
         {"upstreams": {"up": one}, "models": [{"match": "*", "upstream": "up"}]}
     )
     session = Session(
-        CallInfo("c", 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20),
+        call_info("c", "responses"),
         [],
         config,
     )

@@ -15,9 +15,10 @@ from tests.chaos.check import innocent_faults, page_faults
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import Done
 from tests.support.checks.invariants import Recorded, Seen, sum_faults
+from tests.support.types import Json
 
 
-def openai(*deltas: dict[str, Any]) -> bytes:
+def openai(*deltas: Json) -> bytes:
     frames = [
         {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
     ]
@@ -26,11 +27,11 @@ def openai(*deltas: dict[str, Any]) -> bytes:
     )
 
 
-def anthropic(*events: dict[str, Any]) -> bytes:
+def anthropic(*events: Json) -> bytes:
     return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
 
 
-def call(name: str, arguments: str) -> dict[str, Any]:
+def call(name: str, arguments: str) -> Json:
     return {
         "tool_calls": [{"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}]
     }

@@ -32,13 +32,14 @@ from protocol.request import ChatRequest, DialectName
 from protocol.target import Target
 from tests.support.checks.decoding import by_block, decode
 from tests.support.clients.sdk import openai_answer
+from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT, framed
 
 SHARED = ROOT.parent / "shared" / "dialect-streams"
 APIS = ("openai-like", "azure-openai")
 
 
-def _entries() -> dict[str, dict[str, Any]]:
+def _entries() -> dict[str, Json]:
     file = SHARED / "expected.json"
     found = json.loads(file.read_text())["entries"] if file.exists() else []
     return {entry["name"]: entry for entry in found if entry["name"].startswith(APIS)}
@@ -56,7 +57,7 @@ def need() -> None:
         pytest.skip("../shared/dialect-streams is missing")
 
 
-def body_of(entry: dict[str, Any]) -> bytes:
+def body_of(entry: Json) -> bytes:
     raw = (SHARED / entry["file"]).read_bytes()
     return (
         framed("openai", [line for line in raw.decode().split("\n") if line.strip()])
@@ -65,7 +66,7 @@ def body_of(entry: dict[str, Any]) -> bytes:
     )
 
 
-def chunks(*said: dict[str, Any]) -> list[Event]:
+def chunks(*said: Json) -> list[Event]:
     return decode(
         "openai",
         [b"data: " + json.dumps(one).encode() + b"\n\n" for one in said] + [b"data: [DONE]\n\n"],
@@ -73,11 +74,11 @@ def chunks(*said: dict[str, Any]) -> list[Event]:
 
 
 def one(
-    delta: dict[str, Any],
+    delta: Json,
     finish: str | None = None,
-    choice: dict[str, Any] | None = None,
+    choice: Json | None = None,
     **fields: Any,
-) -> dict[str, Any]:
+) -> Json:
     return {
         "id": "m",
         "choices": [{"index": 0, "delta": delta, "finish_reason": finish, **(choice or {})}],
@@ -101,16 +102,16 @@ def calls(events: list[Event]) -> list[tuple[str, str, str]]:
     return [(start.id, start.name, said[i]) for i, start in begun.items()]
 
 
-def begun(id: str, name: str, arguments: str = "") -> dict[str, Any]:
+def begun(id: str, name: str, arguments: str = "") -> Json:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def more(arguments: str) -> dict[str, Any]:
+def more(arguments: str) -> Json:
     return {"function": {"arguments": arguments}}
 
 
 HI, STOP = one({"content": "hi"}), one({}, "stop")
-QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
+QUIRKS: list[tuple[str, list[Json], Json]] = [
     (
         "Mistral: lists of thinking and text",
         [
@@ -385,12 +386,10 @@ QUIRKS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("what", "said", "want"), QUIRKS, ids=[q[0] for q in QUIRKS])
-def test_what_a_vendor_does_otherwise_is_read(
-    what: str, said: list[dict[str, Any]], want: dict[str, Any]
-) -> None:
+def test_what_a_vendor_does_otherwise_is_read(what: str, said: list[Json], want: Json) -> None:
     events = chunks(*said)
     stop = events[-1]
-    found: dict[str, Any] = {
+    found: Json = {
         "text": text(events),
         "thinking": text(events, BlockKind.THINKING),
         "calls": calls(events),
@@ -403,7 +402,7 @@ def test_what_a_vendor_does_otherwise_is_read(
     assert not [e for e in events if isinstance(e, Opaque)]
 
 
-BESIDE: dict[str, Any] = {
+BESIDE: Json = {
     "time_info": {"queue_time": 0.002, "created": 1779146781.78},
     "timings": {"predicted_n": 3},
     "request_id": "20260701073925df",
@@ -413,7 +412,7 @@ BESIDE: dict[str, Any] = {
 
 
 def test_together_says_the_text_twice_and_it_is_left_out_where_it_is_the_same() -> None:
-    def said(content: str | None, text: str, end: str | None = None) -> dict[str, Any]:
+    def said(content: str | None, text: str, end: str | None = None) -> Json:
         return one(
             {"token_id": 14, "role": "assistant", "content": content},
             end,
@@ -442,7 +441,7 @@ def test_what_stands_beside_the_answer_and_is_no_word_is_withheld_by_name(field:
 
 def test_pages_beside_the_text_are_citations_and_the_search_is_on_record() -> None:
     results = [{"title": "A", "url": "https://a", "snippet": "x"}]
-    pages: dict[str, Any] = {"citations": ["https://a", "https://b"], "search_results": results}
+    pages: Json = {"citations": ["https://a", "https://b"], "search_results": results}
     last = one(
         {"content": ""}, "stop", {"message": {"role": "assistant", "content": "hi"}}, **pages
     ) | {"object": "chat.completion.done"}
@@ -467,7 +466,7 @@ def test_pages_beside_the_text_are_citations_and_the_search_is_on_record() -> No
 @pytest.mark.parametrize(
     "last", [STOP, one({"content": "!"}, "stop")], ids=["alone", "beside text"]
 )
-def test_pages_that_come_before_the_text_are_citations_of_it(last: dict[str, Any]) -> None:
+def test_pages_that_come_before_the_text_are_citations_of_it(last: Json) -> None:
     pages = [
         {
             "type": "url_citation",
@@ -485,7 +484,7 @@ def test_pages_that_come_before_the_text_are_citations_of_it(last: dict[str, Any
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_log_probabilities_of_reasoning_go_with_it(stream: bool) -> None:
-    def of(*tokens: str) -> list[dict[str, Any]]:
+    def of(*tokens: str) -> list[Json]:
         return [
             {"token": t, "logprob": -0.1, "bytes": list(t.encode()), "top_logprobs": []}
             for t in tokens
@@ -593,7 +592,7 @@ def test_a_model_without_tools_takes_none(dialect: str) -> None:
 
 def test_mistral_gets_ids_of_nine_letters_and_digits() -> None:
     given = ("toolu_01ab", "toolu_01ac", "a1b2c3d4e")
-    turns: list[dict[str, Any]] = [
+    turns: list[Json] = [
         {
             "role": "assistant",
             "content": [{"type": "tool_use", "id": i, "name": "f", "input": {}} for i in given],

@@ -16,6 +16,7 @@ from protocol.conversations.sessions import SessionHeaders
 from protocol.records import CallRecord, EventRecord
 from protocol.request import ChatRequest
 from settings.config import Config
+from tests.support.worker_calls import call_info
 
 UUID = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
 CLAUDE = {
@@ -127,20 +128,7 @@ def _begun(
     ]
 
 
-_CALL = CallInfo(
-    "019b7600-0000-7000-8000-000000000001",
-    1,
-    "anthropic",
-    "messages",
-    "k",
-    "",
-    "n",
-    "g",
-    "p",
-    "r",
-    False,
-    2**20,
-)
+_CALL = call_info("019b7600-0000-7000-8000-000000000001", "anthropic")
 _BODY: dict[str, object] = {
     "model": "demo",
     "max_tokens": 9,

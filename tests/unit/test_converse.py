@@ -30,12 +30,13 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.checks.decoding import by_block, digest
+from tests.support.types import Json
 from tests.support.upstreams import converse as made
 
 SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"
 
 
-def entries() -> list[dict[str, Any]]:
+def entries() -> list[Json]:
     path = SHARED / "expected.json"
     found = json.loads(path.read_text())["entries"] if path.exists() else []
     return [e for e in found if e["api"] == "bedrock-converse" and e["http_status"] == 200]
@@ -108,9 +109,9 @@ def decode(body: bytes, sizes: list[int] | None = None) -> list[Event]:
     return events + decoder.finish()
 
 
-def facts(events: list[Event]) -> dict[str, Any]:
+def facts(events: list[Event]) -> Json:
     """The same as `read_by_botocore`."""
-    found: dict[str, Any] = {
+    found: Json = {
         "text": {},
         "thinking": {},
         "signature": {},
@@ -150,11 +151,11 @@ def facts(events: list[Event]) -> dict[str, Any]:
     return found
 
 
-def body_of(entry: dict[str, Any]) -> bytes:
+def body_of(entry: Json) -> bytes:
     return bytes((SHARED / entry["file"]).read_bytes())
 
 
-def events_of(entry: dict[str, Any]) -> list[Event]:
+def events_of(entry: Json) -> list[Event]:
     body = body_of(entry)
     return decode(body) if entry["kind"] == "eventstream" else codecs.decode_whole("converse", body)
 
@@ -252,7 +253,7 @@ def test_a_citation_may_come_before_its_text() -> None:
     assert lone[1] == Opaque("citation of no text")
 
 
-def _web(*urls: str) -> list[dict[str, Any]]:
+def _web(*urls: str) -> list[Json]:
     return [{"location": {"web": {"domain": "d", "url": url}}} for url in urls]
 
 
@@ -274,7 +275,7 @@ def test_a_block_of_citations_alone_is_about_the_text_before_it(
 ) -> None:
     """A text, its citations (as Nova's search says them) or, for None, a call of the provider's."""
     pieces: list[made.Event] = [made.begun()]
-    content: list[dict[str, Any]] = []
+    content: list[Json] = []
     for index, block in enumerate(blocks):
         if block is None:
             pieces += [

@@ -13,6 +13,7 @@ from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
+from tests.support.types import Json
 
 CSV = "a,b\n1,2\n"
 DATA = base64.b64encode(CSV.encode()).decode()
@@ -25,21 +26,21 @@ TABLE = {
 }
 
 
-def body(client: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+def body(client: str, *parts: Json, **more: Any) -> Json:
     field = "input" if client == "responses" else "messages"
     bound = {"max_tokens": 10} if client == "anthropic" else {}
     return {"model": "m", field: [{"role": "user", "content": list(parts)}], **bound, **more}
 
 
 def write(
-    client: str, upstream: DialectName, asked: dict[str, Any], **target: Any
-) -> tuple[dict[str, Any], Translated]:
+    client: str, upstream: DialectName, asked: Json, **target: Any
+) -> tuple[Json, Translated]:
     request = CLIENTS[client].decode_request(json.dumps(asked).encode())
     written = codecs.encode_request(request, Target(dialect=upstream, **target))
     return json.loads(written.body or b"{}"), written
 
 
-def file(client: str, label: str, name: str, content: str = DATA) -> dict[str, Any]:
+def file(client: str, label: str, name: str, content: str = DATA) -> Json:
     data = f"data:{label};base64,{content}"
     if client == "openai":
         return {"type": "file", "file": {"filename": name, "file_data": data}}

@@ -33,7 +33,7 @@ from policy.base import (
 )
 from policy.session.answer.slots import FIRST_SUSPECT
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Output, Respond, SendUpstream
+from policy.session.effects import Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS as TABLE
 from protocol.events import BlockKind, BlockStart, TextDelta
@@ -50,11 +50,13 @@ from protocol.server_tools.data import table
 from tests.support.checks.deferred import DIALECTS, FIRST, OTHER, SEARCHES, TOOLS
 from tests.support.checks.order import check_chat_frames, check_messages_frames
 from tests.support.clients.answering import direct
+from tests.support.types import Json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text, whole
 from tests.support.upstreams.frames import delta, end, start, stop
 from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.turns import events
+from tests.support.worker_calls import call_info
 
 WORDS = ("look", "deploy", "ask", "swap", "stop", "nobody")
 
@@ -238,19 +240,12 @@ class Run:
         seed: int,
     ) -> None:
         endpoint: Endpoint = "chat" if client == "openai" else "messages"
-        info = CallInfo(
+        info = call_info(
             "01990000-0000-7000-8000-00000000abcd",
-            1,
             client,
-            endpoint,
-            "k",
-            "",
-            "nonce",
-            "g",
-            "p",
-            "r",
-            durable,
-            2**20,
+            endpoint=endpoint,
+            nonce="nonce",
+            durable=durable,
             server_tools=tuple(table().families),
         )
         self.session = session_of(info, policies, SEARCHES)
@@ -424,7 +419,7 @@ class Run:
             self.step(methodcaller("body", seq=self.seq, raw=body), 1)
 
 
-def _tools(client: DialectName, name: str) -> list[dict[str, Any]]:
+def _tools(client: DialectName, name: str) -> list[Json]:
     known = json.loads(json.dumps(TOOLS[client][0]))
     (known["function"] if client == "openai" else known)["name"] = name
     return [known]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from policy.base import Block, Policy
-from policy.session.effects import CallInfo, Respond
+from policy.session.effects import Respond
 from policy.session.session import Session
 from protocol.request import (
     ChatRequest,
@@ -19,32 +19,20 @@ from protocol.request import (
 )
 from protocol.requests.copied import copied
 from tests.support.checks.approving import SCHEMA
-from tests.support.clients.answering import CONFIG, ENDPOINTS
+from tests.support.clients.answering import CONFIG
 from tests.support.clients.changed import BODIES, FAMILIES, MODEL, every_way, sent_by, texts
+from tests.support.types import Json
+from tests.support.worker_calls import call_info
 
 
 def session_of(
     client: DialectName,
     upstream: DialectName,
     *policies: Policy,
-    body: dict[str, Any] | None = None,
+    body: Json | None = None,
     **info: Any,
 ) -> Session:
-    call = CallInfo(
-        "c",
-        1,
-        client,
-        ENDPOINTS[client],
-        "k",
-        "",
-        "nonce",
-        "g",
-        "p",
-        "r",
-        False,
-        100_000,
-        server_tools=FAMILIES,
-    )
+    call = call_info("c", client, nonce="nonce", max_arguments_bytes=100_000, server_tools=FAMILIES)
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     session.begin(json.dumps({"model": MODEL[upstream], **(body or BODIES[client])}).encode())
     if session.drain().lookup:

@@ -1,7 +1,6 @@
 """Errors on the wire, both dialects, as the official SDKs raise them; and token counts."""
 
 import json
-from typing import Any
 
 import anthropic
 import openai
@@ -19,6 +18,7 @@ from protocol.request import (
 )
 from tests.support.checks.decoding import decode
 from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.types import Json
 
 NAMES: list[DialectName] = ["openai", "anthropic"]
 KINDS = [
@@ -133,7 +133,7 @@ def test_context_overflow_has_its_code_in_answers_and_frames(
         {"error": {"message": "call rm -rf", "code": "tool_use_failed"}},
     ],
 )
-def test_a_rejected_call_never_leaks(payload: dict[str, Any]) -> None:
+def test_a_rejected_call_never_leaks(payload: Json) -> None:
     failed = [DIALECTS["openai"].decode_error(400, json.dumps(payload).encode(), None)]
     failed += [
         e

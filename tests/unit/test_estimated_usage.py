@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.dialects.table import DIALECTS
 from protocol.events import MessageStop, uncached
@@ -16,7 +15,8 @@ from protocol.records import EndRecord, EventRecord
 from protocol.request import DialectName
 from settings.config import Config
 from tests.support.checks.owned_calls import START
-from workers.policy.call.owned import OwnedCall
+from tests.support.types import Json
+from tests.support.worker_calls import call_info, owned
 
 WORDS = "word " * 20
 ASKED = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "please " * 50}]}
@@ -113,13 +113,11 @@ def ended(dialect: DialectName, *chunks: bytes) -> tuple[EndRecord, list[str]]:
         "upstreams": {"u": {"dialect": dialect, "base_url": "http://127.0.0.1:1"}},
         "models": [{"match": "*", "upstream": "u"}],
     }
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
+    info = call_info(START.call_id, durable=True, max_arguments_bytes=1000)
     session = Session(info, [], Config.model_validate(given))
     body = json.dumps(ASKED).encode()
     start = msgspec.structs.replace(START, body_sha256=sha256(body).digest())
-    call = OwnedCall(
-        start, "t", "1-0", session, policy_header="", released=0, digest="", recorded=0
-    )
+    call = owned(start, session, policy_header="")
     call.begin(body)
     call.session.chunks(1, chunks)
     records = call.end_records("client_gone", 1, 5)
@@ -184,10 +182,8 @@ def test_a_call_without_an_answer_or_with_all_of_it_is_not_estimated() -> None:
         ),
     ],
 )
-def test_more_cached_than_asked_is_counted_beside_it(
-    dialect: DialectName, usage: dict[str, Any]
-) -> None:
-    wholes: dict[str, dict[str, Any]] = {
+def test_more_cached_than_asked_is_counted_beside_it(dialect: DialectName, usage: Json) -> None:
+    wholes: dict[str, Json] = {
         "openai": {
             "id": "c",
             "model": "m",

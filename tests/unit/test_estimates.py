@@ -9,6 +9,7 @@ import pytest
 from protocol.dialects.table import CLIENTS
 from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
+from tests.support.types import Json
 
 TURN = 4
 
@@ -26,11 +27,11 @@ def png(width: int, height: int) -> str:
     ).decode()
 
 
-def image(data: str) -> dict[str, Any]:
+def image(data: str) -> Json:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
-def document(source: dict[str, Any]) -> dict[str, Any]:
+def document(source: Json) -> Json:
     return {"type": "document", "source": source}
 
 
@@ -63,7 +64,7 @@ GIF = base64.b64encode(
         ({"type": "thinking", "thinking": "x" * 9000, "signature": "s"}, 0),
     ],
 )
-def test_what_is_no_text_counts_by_its_size(block: dict[str, Any], expected: int) -> None:
+def test_what_is_no_text_counts_by_its_size(block: Json, expected: int) -> None:
     assert estimate([block]) == expected
 
 

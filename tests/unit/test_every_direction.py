@@ -16,8 +16,8 @@ from protocol.target import Target
 from providers.doors import vertex
 from settings import config_faults
 from tests.support.checks.markdown import DOCS, names, tables
+from tests.support.types import Json
 
-Json = dict[str, Any]
 MODELS = {
     "openai": "gpt-4.1",
     "anthropic": "claude-sonnet-4-5",

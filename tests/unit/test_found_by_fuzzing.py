@@ -17,7 +17,7 @@ from policy.base import (
     Verdict,
     shown,
 )
-from policy.session.effects import CallInfo, Output
+from policy.session.effects import Output
 from policy.session.session import Session
 from protocol import codecs
 from protocol.bytes.json_strict import dumps, loads_exact
@@ -36,8 +36,10 @@ from protocol.events import (
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, TextCall, Thought
 from settings.config import Config
+from tests.support.types import Json
 from tests.support.upstreams.frames import delta, end, message, start, stop
 from tests.support.upstreams.recordings import framed
+from tests.support.worker_calls import call_info
 
 CALL = '{"name": "bash", "arguments": {"command": "rm -rf /"}}'
 
@@ -61,11 +63,11 @@ class DenySecond(Policy):
         return super().on_other(block)
 
 
-def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
+def outputs(*frames: Json, policy: Policy) -> list[Output]:
     """What a streaming Messages client gets, the request aside; it must be what its encoder can
     write."""
     session = Session(
-        CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000),
+        call_info("c", "anthropic", max_arguments_bytes=10_000),
         [policy],
         Config(),
     )
@@ -81,7 +83,7 @@ def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
     return out
 
 
-def search(index: int, words: str) -> list[dict[str, Any]]:
+def search(index: int, words: str) -> list[Json]:
     call = start(
         index,
         type="server_tool_use",
@@ -177,7 +179,7 @@ class AskAJudge(Policy):
 )
 @pytest.mark.parametrize("probability", [0.0, 1.0])
 def test_what_comes_out_does_not_depend_on_when_a_judgement_came(
-    probability: float, ending: list[dict[str, Any]]
+    probability: float, ending: list[Json]
 ) -> None:
     frames = [
         message(),
@@ -189,7 +191,7 @@ def test_what_comes_out_does_not_depend_on_when_a_judgement_came(
     digests = set()
     for wait in range(len(frames) + len(ending) + 2):
         session = Session(
-            CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000),
+            call_info("c", "anthropic", max_arguments_bytes=10_000),
             [AskAJudge()],
             Config(),
         )
@@ -223,7 +225,7 @@ def test_a_count_that_no_record_can_hold_is_refused() -> None:
             {"input_tokens": 1 << 70},
         ),
     ):
-        body: dict[str, Any] = {
+        body: Json = {
             "id": "m",
             "type": "message",
             "content": [],
@@ -316,7 +318,7 @@ def test_citations_that_are_no_list_are_no_turn() -> None:
     ],
 )
 def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
-    block: dict[str, Any],
+    block: Json,
 ) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]}
     request = CLIENTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
@@ -335,7 +337,7 @@ def test_an_empty_user_turn_is_not_lost() -> None:
 
 def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
     session = Session(
-        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 10_000),
+        call_info(max_arguments_bytes=10_000),
         [Policy()],
         Config(),
     )

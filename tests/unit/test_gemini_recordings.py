@@ -5,7 +5,6 @@ import json
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,10 +12,11 @@ from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.events import BlockKind, Event, MessageStop, SignatureDelta
 from tests.support.checks.decoding import decode, digest
+from tests.support.types import Json
 from tests.support.upstreams.gemini import calls_in, opaque, said
 
 SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"
-ENTRIES: dict[str, Any] = {}
+ENTRIES: Json = {}
 if (SHARED / "expected.json").exists():
     ENTRIES = {
         e["name"]: e
@@ -26,23 +26,23 @@ if (SHARED / "expected.json").exists():
 ANSWERS = [name for name, entry in ENTRIES.items() if "error" not in entry["facts"]] or ["none"]
 
 
-def entry_of(name: str) -> dict[str, Any]:
+def entry_of(name: str) -> Json:
     if not ENTRIES:
         if os.environ.get("CI"):
             pytest.fail("../shared/dialect-streams is missing")
         pytest.skip("../shared/dialect-streams is missing")
-    found: dict[str, Any] = ENTRIES[name]
+    found: Json = ENTRIES[name]
     return found
 
 
-def body_of(entry: dict[str, Any]) -> bytes:
+def body_of(entry: Json) -> bytes:
     raw = (SHARED / str(entry["file"])).read_bytes()
     if entry["kind"] == "chunks":
         return b"".join(b"data: " + line + b"\n\n" for line in raw.split(b"\n") if line.strip())
     return raw
 
 
-def events_of(entry: dict[str, Any]) -> list[Event]:
+def events_of(entry: Json) -> list[Event]:
     body = body_of(entry)
     return (
         codecs.decode_whole("gemini", body) if entry["kind"] == "json" else decode("gemini", [body])

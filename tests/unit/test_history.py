@@ -14,30 +14,32 @@ from bench.histories import history
 from policy.base import Block, Context, Judgement, Policy, TextBlock
 from policy.builtin.tool_rules import ToolRules
 from policy.loading import load
-from policy.session.effects import CallInfo, SendUpstream
+from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.request import ChatRequest, TextPart, Turn
 from settings.config import Config, PolicyStep
 from tests.support.clients.answering import Answer
+from tests.support.types import Json
+from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-000000000000"
 MIB = 2**20
 BODY = history("demo", MIB)
-MESSAGES: list[dict[str, Any]] = json.loads(BODY)["messages"]
-JUDGED: list[dict[str, Any]] = [
+MESSAGES: list[Json] = json.loads(BODY)["messages"]
+JUDGED: list[Json] = [
     {"use": "tool_rules", "deny": [{"tool": "bash", "argument_matches": "rm -rf"}]},
     {"use": "text_replace", "rules": [{"find": "secret", "replace": "******"}]},
     {"use": "tool_judge", "model": "demo-judge"},
 ]
 
 
-def series(*steps: dict[str, Any]) -> list[Policy]:
+def series(*steps: Json) -> list[Policy]:
     return load([PolicyStep.model_validate(step) for step in steps], session_version="1")[0]
 
 
 def begun(policies: Sequence[Policy], body: bytes = BODY) -> Session:
     session = Session(
-        CallInfo(CALL, 1, "openai", "chat", "k", "", "5e" * 16, "g", "p", "r", False, 8 << 20),
+        call_info(CALL, nonce="5e" * 16, max_arguments_bytes=8 << 20),
         policies,
         Config(),
     )
@@ -204,7 +206,7 @@ def test_arguments_are_held_against_the_schema_of_a_long_call() -> None:
 
 
 def test_a_long_turn_that_goes_on_is_sent_with_its_history() -> None:
-    paused: list[dict[str, Any]] = [
+    paused: list[Json] = [
         {
             "type": "message_start",
             "message": {

@@ -3,30 +3,30 @@ no busy machine changes."""
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from bench.histories import history
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.conversations.histories import typed
 from settings.config import Config
 from tests.support.cpu import counted
+from tests.support.types import Json
+from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-000000000000"
 
 
 def session() -> Session:
     return Session(
-        CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20),
+        call_info(CALL, durable=True, max_arguments_bytes=8 << 20),
         [],
         Config(),
     )
 
 
 def chunks(kind: str, count: int) -> list[bytes]:
-    deltas: list[dict[str, Any]] = [{"content": "x"}] * count
+    deltas: list[Json] = [{"content": "x"}] * count
     if kind == "arguments":
         head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
         deltas = [

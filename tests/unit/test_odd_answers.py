@@ -2,7 +2,6 @@
 without an address."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,10 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
+from tests.support.types import Json
 from tests.support.upstreams.completions import HEAD, body_of, chunk, encode, stream, whole
 
-NOTHING: dict[str, Any] = {"function_call": {"name": "", "arguments": ""}}
+NOTHING: Json = {"function_call": {"name": "", "arguments": ""}}
 
 
 def test_zero_values_are_no_call_and_no_missing_end() -> None:

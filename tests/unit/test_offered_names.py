@@ -8,7 +8,7 @@ import pytest
 
 from policy.builtin.tool_rules import ToolRules
 from policy.patterns import NamePatterns
-from policy.session.effects import CallInfo, Output
+from policy.session.effects import Output
 from policy.session.session import Session
 from protocol import codecs
 from protocol.dialects.table import CLIENTS
@@ -18,12 +18,14 @@ from protocol.request import Tool, ToolUsePart
 from protocol.requests.names import OfferedNames
 from protocol.target import Target
 from settings.config import Config
+from tests.support.types import Json
+from tests.support.worker_calls import call_info
 
-BASH: dict[str, Any] = {"type": "function", "name": "bash", "parameters": {"type": "object"}}
-WAIT: dict[str, Any] = {"type": "function", "name": "wait", "parameters": {"type": "object"}}
+BASH: Json = {"type": "function", "name": "bash", "parameters": {"type": "object"}}
+WAIT: Json = {"type": "function", "name": "wait", "parameters": {"type": "object"}}
 
 
-def space(name: str, *tools: dict[str, Any]) -> dict[str, Any]:
+def space(name: str, *tools: Json) -> Json:
     return {"type": "namespace", "name": name, "description": "d", "tools": [*tools]}
 
 
@@ -31,7 +33,7 @@ def frame(kind: str, **fields: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
 
-def answer(*calls: dict[str, Any]) -> list[bytes]:
+def answer(*calls: Json) -> list[bytes]:
     frames = [
         frame("response.created", response={"id": "resp_1", "model": "m", "status": "in_progress"})
     ]
@@ -54,7 +56,7 @@ def answer(*calls: dict[str, Any]) -> list[bytes]:
 
 
 def decided(
-    tools: list[dict[str, Any]], call: dict[str, Any], **rules: Any
+    tools: list[Json], call: Json, **rules: Any
 ) -> tuple[list[Output], list[ToolCallRecord]]:
     """What goes out for an answer of one call, and what is recorded of it."""
     config = Config.model_validate(
@@ -63,7 +65,7 @@ def decided(
             "models": [{"match": "*", "upstream": "up"}],
         }
     )
-    info = CallInfo("c", 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20)
+    info = call_info("c", "responses")
     session = Session(info, [ToolRules(**rules)], config)
     session.begin(
         json.dumps({"model": "gpt-5", "stream": True, "input": "x", "tools": tools}).encode()

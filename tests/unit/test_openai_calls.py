@@ -3,7 +3,6 @@ refusals, and what vendors do with ids."""
 
 import json
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +22,7 @@ from protocol.events import (
 )
 from tests.support.checks.decoding import decode, texts
 from tests.support.clients.sdk import openai_answer
+from tests.support.types import Json
 from tests.support.upstreams.completions import answers, body_of, chunk, stream, whole
 
 
@@ -106,7 +106,7 @@ def test_a_legacy_client_gets_one_call_of_many() -> None:
         [chunk(refusal=7)],
     ],
 )
-def test_what_calls_may_not_be(chunks: list[dict[str, Any]]) -> None:
+def test_what_calls_may_not_be(chunks: list[Json]) -> None:
     with pytest.raises(RemoteProtocolError):
         stream(*chunks)
 
@@ -114,7 +114,7 @@ def test_what_calls_may_not_be(chunks: list[dict[str, Any]]) -> None:
 # --- free-form tools ---
 
 
-def custom(*pieces: str) -> list[dict[str, Any]]:
+def custom(*pieces: str) -> list[Json]:
     first = {"index": 0, "id": "call_x", "type": "custom", "custom": {"name": "patch", "input": ""}}
     return [
         chunk(role="assistant", content=None, tool_calls=[first]),

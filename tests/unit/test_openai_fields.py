@@ -23,6 +23,7 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import texts
+from tests.support.types import Json
 from tests.support.upstreams.completions import (
     HEAD,
     answers,
@@ -110,15 +111,15 @@ def test_annotations_that_are_not_citations_are_withheld(annotations: Any) -> No
 
 
 # as OpenRouter writes what its own search found: no place in the text, mostly no title
-ONE: dict[str, Any] = {
+ONE: Json = {
     "type": "url_citation",
     "url_citation": {"url": "https://a", "title": "", "start_index": 0, "end_index": 0},
 }
-TWO: dict[str, Any] = {
+TWO: Json = {
     "type": "url_citation",
     "url_citation": {"url": "https://b", "title": "", "start_index": 0, "end_index": 0},
 }
-PLACES: dict[str, list[dict[str, Any]]] = {
+PLACES: dict[str, list[Json]] = {
     "before the text": [chunk(annotations=[ONE]), chunk(annotations=[TWO]), chunk(content="a")],
     "beside nothing": [
         chunk(content="a"),

@@ -20,6 +20,7 @@ from protocol.events import (
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import decode
 from tests.support.clients.sdk import openai_answer
+from tests.support.types import Json
 from tests.support.upstreams.recordings import Recording, need_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
@@ -58,7 +59,7 @@ def client(body: bytes) -> openai.OpenAI:
     )
 
 
-def helped(body: bytes) -> dict[str, Any]:
+def helped(body: bytes) -> Json:
     """What the SDK's `.stream` helper holds at the end."""
     with client(body).chat.completions.stream(
         model="m", messages=[{"role": "user", "content": "x"}]
@@ -69,9 +70,9 @@ def helped(body: bytes) -> dict[str, Any]:
         return events.current_completion_snapshot.model_dump()
 
 
-def iterated(body: bytes) -> dict[str, Any]:
+def iterated(body: bytes) -> Json:
     """What an application that iterates over chunks makes of them."""
-    said: dict[str, Any] = {
+    said: Json = {
         "content": "",
         "reasoning": "",
         "refusal": None,

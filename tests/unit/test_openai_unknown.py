@@ -16,6 +16,7 @@ from protocol.events import (
 )
 from tests.support.checks.decoding import texts
 from tests.support.clients.sdk import openai_answer
+from tests.support.types import Json
 from tests.support.upstreams.completions import (
     HEAD,
     answers,
@@ -31,7 +32,7 @@ from tests.support.upstreams.completions import (
 
 
 CALL = {"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-UNKNOWN: list[tuple[str, dict[str, Any]]] = [
+UNKNOWN: list[tuple[str, Json]] = [
     ("field novelty", {**chunk(content="a"), "novelty": ["u"]}),
     (
         "choice field extra",
@@ -82,7 +83,7 @@ def bare(value: Any) -> Any:
 
 @pytest.mark.parametrize(("what", "first"), UNKNOWN)
 def test_a_named_field_passes_for_the_same_dialect_and_no_other_does(
-    what: str, first: dict[str, Any]
+    what: str, first: Json
 ) -> None:
     first["choices"][0]["delta"] |= {"role": "assistant"}
     kind = next(

@@ -28,6 +28,7 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.types import Json
 
 # --- options ---
 
@@ -121,7 +122,7 @@ def test_web_search() -> None:
     ],
 )
 def test_effort(
-    model: str, effort: str, limit: int | None, expected: dict[str, Any], dropped: tuple[str, ...]
+    model: str, effort: str, limit: int | None, expected: Json, dropped: tuple[str, ...]
 ) -> None:
     """LiteLLM asks for more thinking than the answer may have tokens (high with max_tokens 2000):
     the provider refuses that."""
@@ -187,9 +188,7 @@ def test_the_vendors_own_words_of_thinking_count_first() -> None:
         ("claude-3-haiku-20240307", {}, 4096, ()),
     ],
 )
-def test_max_tokens(
-    model: str, given: dict[str, Any], expected: int, dropped: tuple[str, ...]
-) -> None:
+def test_max_tokens(model: str, given: Json, expected: int, dropped: tuple[str, ...]) -> None:
     done = translate(model=model, **given)
     assert (json.loads(done.body or b"")["max_tokens"], done.dropped) == (expected, dropped)
 
@@ -220,9 +219,7 @@ def test_max_tokens(
         (ADAPTIVE, {"temperature": 0.5, "reasoning_effort": "low"}, {"temperature": 0.5}, ()),
     ],
 )
-def test_sampling(
-    model: str, given: dict[str, Any], expected: dict[str, Any], dropped: tuple[str, ...]
-) -> None:
+def test_sampling(model: str, given: Json, expected: Json, dropped: tuple[str, ...]) -> None:
     done = translate(model=model, **given)
     body = json.loads(done.body or b"")
     assert ({k: body[k] for k in ("temperature", "top_p", "top_k") if k in body}, done.dropped) == (

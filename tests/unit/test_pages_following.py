@@ -27,6 +27,7 @@ from settings.config import Config
 from settings.runtime import Runtime
 from streams.layout import Entry
 from tests.support.cpu import slowness
+from tests.support.types import Json
 from tests.support.waiting import watched
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
@@ -115,7 +116,7 @@ class Screen:
         self.got: dict[int, str] = {}
         self.loose = self.line = ""
 
-    def take(self, told: dict[str, Any] | None) -> "Screen":
+    def take(self, told: Json | None) -> "Screen":
         for one in (told or {}).get("blocks", ()):
             block = one["b"]
             self.texts[block] = self.texts.get(block, "") + one.get("add", "")

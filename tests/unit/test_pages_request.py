@@ -5,9 +5,10 @@ from typing import Any
 
 from pages.call import request
 from protocol.dialects.table import CLIENTS, DEFAULT
+from tests.support.types import Json
 
 
-def shown(**body: Any) -> dict[str, Any]:
+def shown(**body: Any) -> Json:
     """What the page shows of a request in the dialect of Anthropic."""
     made = {
         "model": "m",

@@ -35,9 +35,10 @@ from protocol.events import BlockKind
 from protocol.records import BlockRecord, ToolCallRecord
 from protocol.request import ChatRequest, OtherPart, Tool, ToolChoice, Turn
 from tests.support.checks.session_runs import DONE, call_chunk, chunk, make, run
+from tests.support.types import Json
 
 QUESTION = JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {"name": "x"})
-RING: dict[str, Any] = {}
+RING: Json = {}
 RING["again"] = RING
 TWICE: list[Any] = []
 for _ in range(100):
@@ -123,7 +124,7 @@ BAD_BLOCKS = {
     "a message without end": Block("a", "b" * (MAX_MESSAGE_CHARS + 1)),
     "the class": Block,
 }
-BAD_VERDICTS: dict[str, Any] = BAD_BLOCKS | {
+BAD_VERDICTS: Json = BAD_BLOCKS | {
     "Replace(None)": Replace(None),  # type: ignore[arg-type]
     "Replace({})": Replace({}),  # type: ignore[arg-type]
     "Replace with a reason of bytes": Replace("{}", b"x"),  # type: ignore[arg-type]

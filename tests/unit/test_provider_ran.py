@@ -2,7 +2,6 @@
 every dialect."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -10,8 +9,8 @@ from protocol.dialects.table import CLIENTS
 from protocol.records import EventRecord, ToolCallRecord
 from settings.config import Config
 from tests.support.clients.answering import Answer, Watch
+from tests.support.types import Json
 
-Json = dict[str, Any]
 EXECUTED: list[Json] = [
     {
         "index": 0,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policy.session.answer.ids import minted
-from policy.session.effects import CallInfo, Respond, SendUpstream
+from policy.session.effects import Respond, SendUpstream
 from policy.session.session import Session
 from protocol import codecs
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
@@ -15,12 +15,13 @@ from protocol.bytes.sse import EventSplitter
 from protocol.dialects import table as dialects
 from protocol.errors import LocalProtocolError
 from protocol.events import SEALED, ArgumentsDelta, Event, MessageStop, UpstreamFailed
-from protocol.request import ChatRequest, DialectName, Endpoint
+from protocol.request import ChatRequest, DialectName
 from settings.config import Config
 from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.checks.order import check_messages_frames
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams.recordings import Recording, expected, need_recordings, recordings
+from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 CLIENT_BLOCKS = {"text", "tool_use", "thinking", "redacted_thinking"}
@@ -38,7 +39,6 @@ def modelled(recording: Recording) -> bool:
 
 PLAIN = [n for n, r in ALL.items() if modelled(r)]
 CLIENTS: list[DialectName] = ["openai", "anthropic"]
-ENDPOINTS: dict[DialectName, Endpoint] = {"openai": "chat", "anthropic": "messages"}
 
 
 def events_of(recording: Recording) -> list[Event]:
@@ -127,9 +127,7 @@ def test_session_without_policies_releases_the_same(
     need_recordings()
     recording = ALL[name]
     session = Session(
-        CallInfo(
-            CALL, 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 1 << 20
-        ),
+        call_info(CALL, client, nonce="nonce"),
         [],
         Config(),
     )

@@ -12,6 +12,7 @@ from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import MAX_DROPPED, MORE, RequestNotes, Target
+from tests.support.types import Json
 
 TURNS = [{"role": "user", "content": "go"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -43,7 +44,7 @@ def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
     ],
     ids=lambda b: next(iter(b)),
 )
-def test_a_name_that_differs_in_case_alone_is_refused(body: dict[str, Any]) -> None:
+def test_a_name_that_differs_in_case_alone_is_refused(body: Json) -> None:
     # servers written in Go read it as the other
     with pytest.raises(InvalidRequest, match="must be written"):
         send("openai", "openai", **body)

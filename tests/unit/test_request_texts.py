@@ -20,6 +20,7 @@ from protocol.request_texts import texts as texts_of
 from settings.config import PolicyStep
 from tests.support.checks.approving import approving
 from tests.support.clients.changed import MODEL, sent_by
+from tests.support.types import Json
 
 ARGUMENTS = '{"command":"r\\u006d","deep":{"er":["x"]}}'
 PNG = "iVBORw0KGgo="
@@ -44,7 +45,7 @@ SCHEMA = {
         }
     },
 }
-BODIES: dict[DialectName, dict[str, Any]] = {
+BODIES: dict[DialectName, Json] = {
     "openai": {
         "model": "gpt-5-x",
         "stop": ["halt"],
@@ -259,7 +260,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield path
 
 
-def marked(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+def marked(body: Json, path: tuple[Any, ...]) -> Json:
     body = json.loads(json.dumps(body))
     held: Any = body
     for step in path[:-1]:
@@ -268,7 +269,7 @@ def marked(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
     return body
 
 
-def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest | None:
+def read(dialect: DialectName, body: Json) -> ChatRequest | None:
     try:
         return CLIENTS[dialect].decode_request(json.dumps(body).encode())
     except InvalidRequest:
@@ -325,7 +326,7 @@ def test_nothing_changed_is_nothing_changed(client: DialectName, upstream: Diale
     assert body_of(client, upstream, policy) == body_of(client, upstream, Policy())
 
 
-def body_of(client: DialectName, upstream: DialectName, policy: Policy) -> dict[str, Any]:
+def body_of(client: DialectName, upstream: DialectName, policy: Policy) -> Json:
     body = {**BODIES[client], "model": MODEL[upstream]}
     if client != upstream:
         body = json.loads(json.dumps(body).replace('"arguments": "no JSON"', '"arguments": "{}"'))

@@ -29,12 +29,13 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.types import Json
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n....").decode()
 PDF = base64.b64encode(b"%PDF-1.7 ...").decode()
 
 
-def texts(*values: str) -> list[dict[str, Any]]:
+def texts(*values: str) -> list[Json]:
     return [{"type": "text", "text": value} for value in values]
 
 
@@ -101,7 +102,7 @@ def test_a_later_system_message_stays_one_where_the_model_and_the_place_allow_it
     ids=lambda m: str(m["role"]),
 )
 @pytest.mark.timeout(10)
-def test_many_messages_of_one_kind_take_linear_time(message: dict[str, Any]) -> None:
+def test_many_messages_of_one_kind_take_linear_time(message: Json) -> None:
     done = translate(model=NEWEST, messages=[SYSTEM, USER, *[message] * 9_900])
     assert done.body is not None
     assert done.body.count(b'"x"') + done.body.count(b'"s"') > 9_900
@@ -152,10 +153,10 @@ def test_a_result_that_failed_says_so() -> None:
     assert block == {"type": "tool_result", "tool_use_id": "a", "content": "no", "is_error": True}
 
 
-def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = cross(messages=[{"role": "user", "content": list(parts)}])[
-        "messages"
-    ][0]["content"]
+def user(*parts: Json) -> list[Json]:
+    written: list[Json] = cross(messages=[{"role": "user", "content": list(parts)}])["messages"][0][
+        "content"
+    ]
     return written
 
 
@@ -250,9 +251,7 @@ def test_a_stored_file_needs_its_family() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "part",
 )
-def test_parts_that_the_provider_cannot_be_given_are_refused(
-    part: dict[str, Any], why: str
-) -> None:
+def test_parts_that_the_provider_cannot_be_given_are_refused(part: Json, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why) as caught:
         translate(messages=[{"role": "user", "content": [part]}])
     assert caught.value.param == "messages"
@@ -264,7 +263,7 @@ def test_what_an_assistant_said_before() -> None:
         "content": [{"type": "refusal", "refusal": "no"}, {"type": "refusal", "refusal": " "}],
     }
     assert cross(messages=[USER, refusal, USER])["messages"][1]["content"] == texts("no")
-    said: dict[str, Any] = {
+    said: Json = {
         "role": "assistant",
         "content": "a",
         "refusal": "no",

@@ -18,9 +18,9 @@ from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import turns_of
+from tests.support.types import Json
 from tests.support.upstreams import converse as made
 
-Json = dict[str, Any]
 CLAUDE, NOVA, OSS, LLAMA = (
     "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
     "us.amazon.nova-2-lite-v1:0",
@@ -323,7 +323,7 @@ def test_marks_for_the_cache() -> None:
 
 
 def test_what_the_provider_runs_needs_its_family_and_a_model_that_has_it() -> None:
-    search: dict[str, Any] = {"web_search_options": {}}
+    search: Json = {"web_search_options": {}}
     body, _ = written("openai", {"model": NOVA} | search, families=frozenset(("web_search",)))
     assert body["toolConfig"]["tools"] == [{"systemTool": {"name": "nova_grounding"}}]
     code = {"model": NOVA, "tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}

@@ -3,7 +3,6 @@ those of chat/completions as they came."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -27,12 +26,13 @@ from tests.support.clients.to_openai import (
     use,
     write,
 )
+from tests.support.types import Json
 from tests.support.upstreams.recordings import SHARED, need_recordings
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0K"}}
 
-FIELDS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+FIELDS: list[tuple[str, Json, Json, tuple[str, ...]]] = [
     ("nothing", {}, {"model": "m", "max_tokens": 5, "messages": [USER]}, ()),
     ("system text", {"system": "s"}, {"messages": [{"role": "system", "content": "s"}, USER]}, ()),
     (
@@ -184,7 +184,7 @@ FIELDS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ("changes", "expected", "dropped"), [f[1:] for f in FIELDS], ids=[f[0] for f in FIELDS]
 )
 def test_every_field_has_its_place_or_its_notice(
-    changes: dict[str, Any], expected: dict[str, Any], dropped: tuple[str, ...]
+    changes: Json, expected: Json, dropped: tuple[str, ...]
 ) -> None:
     translated = translate(**changes)
     base = {"model": changes.get("model", "m"), "max_tokens": 5, "messages": [USER]}
@@ -199,7 +199,7 @@ def test_long_user_ids_are_hashed_to_the_vendors_length() -> None:
     assert len(found) == 64 and found != "u" * 64
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED: list[tuple[Json, str]] = [
     ({"stop_sequences": list("abcde")}, "stop_sequences"),
     ({"mcp_servers": [{"name": "n"}]}, "mcp_servers"),
     ({"container": "c"}, "container"),
@@ -321,21 +321,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "param"), REFUSED)
-def test_what_cannot_be_said_is_refused_by_name(changes: dict[str, Any], param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(changes: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         translate(**changes)
     assert caught.value.param == param and caught.value.http_status == 400
 
 
-def called(identity: str = "t", name: str = "f", arguments: str = "{}") -> dict[str, Any]:
+def called(identity: str = "t", name: str = "f", arguments: str = "{}") -> Json:
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def text(value: str) -> dict[str, Any]:
+def text(value: str) -> Json:
     return {"type": "text", "text": value}
 
 
-TURNS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]], tuple[str, ...]]] = [
+TURNS: list[tuple[str, list[Json], list[Json], tuple[str, ...]]] = [
     (
         "results first, then the rest",
         said(text("and?"), result("1"), result([text("2"), text("3")], "u")),
@@ -516,9 +516,7 @@ TURNS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]], tuple[str, ..
 @pytest.mark.parametrize(
     ("messages", "expected", "dropped"), [t[1:] for t in TURNS], ids=[t[0] for t in TURNS]
 )
-def test_turns(
-    messages: list[dict[str, Any]], expected: list[dict[str, Any]], dropped: tuple[str, ...]
-) -> None:
+def test_turns(messages: list[Json], expected: list[Json], dropped: tuple[str, ...]) -> None:
     translated = translate(messages=messages)
     assert json.loads(translated.body or b"")["messages"] == expected
     assert translated.dropped == dropped
@@ -631,9 +629,7 @@ def test_provider_run_calls_are_told_in_pairs_and_never_as_tool_calls() -> None:
         ),
     ],
 )
-def test_what_is_told_of_a_provider_run_call(
-    call: dict[str, Any], blocks: list[dict[str, Any]], expected: str
-) -> None:
+def test_what_is_told_of_a_provider_run_call(call: Json, blocks: list[Json], expected: str) -> None:
     message = write(messages=[USER, *said(call, *blocks, role="assistant")])["messages"][-1]
     assert message["content"].strip().endswith(expected) and "tool_calls" not in message
     assert (

@@ -12,6 +12,7 @@ from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.types import Json
 
 USER = {"role": "user", "content": "hi"}
 SENT = {"type": "message", "role": "user", "content": "hi"}
@@ -42,20 +43,20 @@ def translate(dialect: DialectName, families: frozenset[str] = ALL, **body: Any)
     return codecs.encode_request(request, Target(dialect="responses", families=families))
 
 
-def written(translated: Translated) -> dict[str, Any]:
+def written(translated: Translated) -> Json:
     assert translated.body is not None
-    body: dict[str, Any] = json.loads(translated.body)
+    body: Json = json.loads(translated.body)
     (STREAMED if body.get("stream") else WHOLE).validate_python(body, strict=False)
     assert body["store"] is False and not body.keys() & {"previous_response_id", "conversation"}
     paired(body["input"])
     return body
 
 
-def call(identity: str, name: str = "look", arguments: str = "{}") -> dict[str, Any]:
+def call(identity: str, name: str = "look", arguments: str = "{}") -> Json:
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+CHAT: list[tuple[str, Json, Json, tuple[str, ...]]] = [
     (
         "nothing",
         {},
@@ -275,7 +276,7 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ),
     ("streamed", {"stream": True, "stream_options": {"include_usage": True}}, {"stream": True}, ()),
 ]
-MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+MESSAGES: list[tuple[str, Json, Json, tuple[str, ...]]] = [
     ("nothing", {}, {"input": [SENT], "max_output_tokens": 50}, ()),
     (
         "thinking is shown",
@@ -431,8 +432,8 @@ MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
 def test_what_a_client_says_is_said_again(
     dialect: str,
     name: str,
-    body: dict[str, Any],
-    expected: dict[str, Any],
+    body: Json,
+    expected: Json,
     dropped: tuple[str, ...],
 ) -> None:
     translated = translate(dialect, **body)
@@ -476,9 +477,7 @@ def test_what_a_client_says_is_said_again(
         ("anthropic", {"container": "c"}, "container"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(
-    dialect: str, body: dict[str, Any], param: str
-) -> None:
+def test_what_cannot_be_said_is_refused_by_name(dialect: str, body: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         translate(dialect, ALL | {"web_fetch"}, **body)
     assert refused.value.param == param

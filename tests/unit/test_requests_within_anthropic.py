@@ -17,12 +17,13 @@ from tests.support.clients.to_anthropic import (
     USER,
     WRITTEN,
 )
+from tests.support.types import Json
 
 # --- the same dialect ---
 
 
 def own(**body: Any) -> ChatRequest:
-    data: dict[str, Any] = {"model": "claude-opus-4-8", "max_tokens": 5, "messages": [USER]} | body
+    data: Json = {"model": "claude-opus-4-8", "max_tokens": 5, "messages": [USER]} | body
     return CLIENTS["anthropic"].decode_request(json.dumps(data).encode(), endpoint="messages")
 
 

@@ -2,7 +2,6 @@
 gates hold."""
 
 import json
-from typing import Any
 
 import msgspec
 import pytest
@@ -25,8 +24,9 @@ from tests.support.clients.to_openai import (
     translate,
     use,
 )
+from tests.support.types import Json
 
-OPENAI_OWN: dict[str, Any] = {
+OPENAI_OWN: Json = {
     "model": "gpt-4.1",
     "messages": [
         {
@@ -86,7 +86,7 @@ OPENAI_OWN: dict[str, Any] = {
     "temperature": 0.3,
     "stop": ["a", "b", "c", "d", "e"],
 }
-LEGACY_OWN: dict[str, Any] = {
+LEGACY_OWN: Json = {
     "model": "gpt-4.1",
     "messages": [
         USER,
@@ -104,7 +104,7 @@ NAMED = {"tool_choice": {"type": "custom", "custom": {"name": "sh"}}}
 
 
 @pytest.mark.parametrize("body", [OPENAI_OWN, OPENAI_OWN | NAMED, LEGACY_OWN])
-def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: dict[str, Any]) -> None:
+def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: Json) -> None:
     request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
     assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body
     assert codecs.encode_request(request, SEARCHING, changed=False).body is None

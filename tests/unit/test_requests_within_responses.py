@@ -21,6 +21,7 @@ from protocol.request import (
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT
 
 ALL = frozenset(table().families)
@@ -43,9 +44,9 @@ def read(**body: Any) -> ChatRequest:
     )
 
 
-def write(request: ChatRequest, families: frozenset[str] = ALL) -> dict[str, Any]:
+def write(request: ChatRequest, families: frozenset[str] = ALL) -> Json:
     translated = codecs.encode_request(request, Target(dialect="responses", families=families))
-    body: dict[str, Any] = json.loads(translated.body or b"")
+    body: Json = json.loads(translated.body or b"")
     assert body["store"] is False and not body.keys() & {
         "previous_response_id",
         "conversation",
@@ -54,11 +55,11 @@ def write(request: ChatRequest, families: frozenset[str] = ALL) -> dict[str, Any
     return body
 
 
-def same(item: dict[str, Any]) -> dict[str, Any]:
+def same(item: Json) -> Json:
     return {"type": "message", **item} if "role" in item else item
 
 
-ITEMS: list[list[dict[str, Any]]] = [
+ITEMS: list[list[Json]] = [
     [{"role": "user", "content": "hi"}],
     [
         {
@@ -173,7 +174,7 @@ ITEMS: list[list[dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("items", ITEMS)
-def test_items_go_out_as_they_came(items: list[dict[str, Any]]) -> None:
+def test_items_go_out_as_they_came(items: list[Json]) -> None:
     body = write(read(input=items))
     assert body["input"] == [same(item) for item in items]
     # the types want an id, under which a provider that keeps nothing would look
@@ -231,7 +232,7 @@ def test_reasoning_without_anything_encrypted_is_left_out_by_name() -> None:
 
 
 def test_fields_go_out_as_they_came() -> None:
-    fields: dict[str, Any] = {
+    fields: Json = {
         "instructions": "be kind",
         "max_output_tokens": 99,
         "temperature": 0.5,
@@ -340,7 +341,7 @@ def test_what_a_policy_changed_is_what_goes_out() -> None:
     ] and "instructions" not in more
 
 
-def recorded() -> dict[str, dict[str, Any]]:
+def recorded() -> dict[str, Json]:
     """Requests as clients sent them."""
     if not SHARED.exists():
         return {}

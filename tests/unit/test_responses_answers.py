@@ -29,6 +29,7 @@ from protocol.events import (
 from protocol.request import ChatRequest, Tool
 from tests.support.checks.decoding import by_block, decode
 from tests.support.clients.sdk import responses_answer
+from tests.support.types import Json
 from tests.support.upstreams.recordings import own_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
@@ -60,7 +61,7 @@ def encoded(
     return b"".join(encoder.encode(events[at : at + piece]) for at in range(0, len(events), piece))
 
 
-def check_frames(body: bytes) -> list[dict[str, Any]]:
+def check_frames(body: bytes) -> list[Json]:
     """The frames of a stream: named as they are, numbered without a gap; what the last one repeats
     was said before."""
     splitter = EventSplitter(1 << 24)
@@ -115,19 +116,17 @@ def block(index: int, kind: BlockKind, *inner: Event, **fields: Any) -> list[Eve
     return [BlockStart(index, kind, **fields), *inner, BlockStop(index)]
 
 
-def whole(
-    events: list[Event], tools: tuple[Tool, ...] = (), include: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def whole(events: list[Event], tools: tuple[Tool, ...] = (), include: tuple[str, ...] = ()) -> Json:
     asked = ChatRequest(
         dialect="responses", model="m", tools=tools, echo={"include": list(include)}
     )
-    body: dict[str, Any] = json.loads(
+    body: Json = json.loads(
         CLIENTS["responses"].encoder(asked, call_id=CALL, created=1).encode(events)
     )
     return body
 
 
-CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
+CALLS: list[tuple[Tool | None, BlockStart, str, Json]] = [
     (
         None,
         BlockStart(0, BlockKind.TOOL_USE, "c", "f"),
@@ -214,7 +213,7 @@ CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
     ("tool", "start", "arguments", "want"), CALLS, ids=[want["type"] for *_, want in CALLS]
 )
 def test_a_call_has_the_shape_of_its_tool(
-    tool: Tool | None, start: BlockStart, arguments: str, want: dict[str, Any]
+    tool: Tool | None, start: BlockStart, arguments: str, want: Json
 ) -> None:
     events: list[Event] = [START, start, ArgumentsDelta(0, arguments), BlockStop(0), END]
     [item] = whole(events, (tool,) if tool is not None else ())["output"]

@@ -28,6 +28,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
+from tests.support.types import Json
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -38,7 +39,7 @@ from tests.support.upstreams.responses import (
 )
 from workers.judge.request_forms import Asking, Known, reply_text, request_body
 
-Made = list[dict[str, Any]]
+Made = list[Json]
 CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": 'SELECT "é\\"'}
 
 
@@ -61,7 +62,7 @@ def said(found: list[Event]) -> dict[int, str]:
     return texts
 
 
-def at(made: Made, kind: str, last: bool = False) -> dict[str, Any]:
+def at(made: Made, kind: str, last: bool = False) -> Json:
     """The first (or last) event of a type."""
     found = [e for e in made if e["type"] == f"response.{kind}"]
     return found[-1 if last else 0]
@@ -145,7 +146,7 @@ def test_more_at_an_end_goes_the_way_of_a_delta(event: str) -> None:
     assert len(only(found, BlockStart)) == (2 if event == "completed" else 1)
 
 
-def longer(event: dict[str, Any], text: str = "Hello, more") -> None:
+def longer(event: Json, text: str = "Hello, more") -> None:
     match event["type"].removeprefix("response."):
         case "output_text.done":
             event["text"] = text
@@ -403,7 +404,7 @@ def test_a_question_has_not_run() -> None:
         ),
     ],
 )
-def test_who_runs_a_shell(more: dict[str, Any], tools: list[Any], kind: BlockKind) -> None:
+def test_who_runs_a_shell(more: Json, tools: list[Any], kind: BlockKind) -> None:
     item = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, **more}
     made = json.loads(json.dumps(events([item])))
     made[0]["response"]["tools"] = tools
@@ -478,7 +479,7 @@ def test_incomplete_answers(reason: str, stop: StopReason) -> None:
         ({"type": "response.completed", "response": response((), "cancelled")}, "api_error"),
     ],
 )
-def test_failures_are_one_error(error: dict[str, Any], kind: str) -> None:
+def test_failures_are_one_error(error: Json, kind: str) -> None:
     failed = {
         "type": "response.failed",
         "response": {"status": "failed", "error": {"code": "server_error", "message": "again"}},

@@ -23,6 +23,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.checks.decoding import decode, digest
+from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT, Recording, framed
 
 SHARED = ROOT.parent / "shared" / "dialect-streams"
@@ -70,9 +71,9 @@ def events_of(recording: Recording) -> list[Event]:
     )
 
 
-def told(events: list[Event]) -> list[dict[str, Any]]:
+def told(events: list[Event]) -> list[Json]:
     """The blocks as the facts have them."""
-    blocks: dict[int, dict[str, Any]] = {}
+    blocks: dict[int, Json] = {}
     for event in events:
         match event:
             case BlockStart():
@@ -95,7 +96,7 @@ def told(events: list[Event]) -> list[dict[str, Any]]:
     return list(blocks.values())
 
 
-def like_facts(blocks: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def like_facts(blocks: list[Json]) -> list[tuple[Any, ...]]:
     """Neighbouring pieces of one kind joined, results left to their calls."""
     found: list[tuple[Any, ...]] = []
     for block in blocks:
@@ -114,7 +115,7 @@ def like_facts(blocks: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return found
 
 
-def of_facts(facts: dict[str, Any]) -> list[tuple[Any, ...]]:
+def of_facts(facts: Json) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for block in facts["blocks"]:
         if block["type"].startswith("other:"):

@@ -8,7 +8,7 @@ import pytest
 
 from policy.base import Allow, Block, Defer, Feedback, Policy, Replace, ToolCall, Verdict
 from policy.scores import AuditRule, ProtocolChoice, Score
-from policy.session.effects import CallInfo, SessionEffects
+from policy.session.effects import SessionEffects
 from policy.session.session import Session
 from protocol import sampling
 from protocol.records import (
@@ -21,6 +21,8 @@ from protocol.records import (
 )
 from settings.config import Config
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
+from tests.support.types import Json
+from tests.support.worker_calls import call_info
 
 SCORES = (
     Score("shell", 0.9, {"wide": 1.0}, "deletes /"),
@@ -42,7 +44,7 @@ class Fixed(Policy):
 
 
 def effects_of(*verdicts: Verdict) -> SessionEffects:
-    call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "p", "r", False, 1_000)
+    call = call_info(nonce="nonce", max_arguments_bytes=1000)
     session = Session(call, [Fixed(verdict) for verdict in verdicts], Config())
     session.begin(json.dumps(REQUEST).encode())
     session.drain()
@@ -156,7 +158,7 @@ def test_what_is_no_score_is_a_fault_that_blocks(dims: Any, why: Any) -> None:
         {"reason": "x" * 2_001},
     ],
 )
-def test_a_choice_of_somebodys_own_is_bounded(changes: dict[str, Any]) -> None:
+def test_a_choice_of_somebodys_own_is_bounded(changes: Json) -> None:
     records = effects_of(Block("x", choice=msgspec.structs.replace(CHOICE, **changes))).records
     assert [r.reason for r in records if isinstance(r, ToolCallRecord)] == ["fault"]
 

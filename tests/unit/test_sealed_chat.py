@@ -11,9 +11,9 @@ from protocol.records import EventRecord, ToolCallRecord
 from settings.config import Config
 from tests.support.checks.decoding import turns_of
 from tests.support.clients.answering import Answer, Watch
+from tests.support.types import Json
 from tests.support.upstreams.turns import events
 
-Json = dict[str, Any]
 SEAL = "U0lHTkFUVVJF"
 GOOGLE: Json = {"extra_content": {"google": {"thought_signature": SEAL}}}
 LITELLM: Json = {"provider_specific_fields": {"thought_signature": SEAL}}

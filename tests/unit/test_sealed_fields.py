@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from policy.session.answer.metadata import without_sealed
-from policy.session.effects import CallInfo, SessionEffects
+from policy.session.effects import SessionEffects
 from policy.session.session import Session
 from protocol.events import SignatureDelta
 from protocol.records import EventRecord
 from settings.config import Config
 from streams.metrics import Count
+from tests.support.types import Json
 from tests.support.upstreams.responses import response
+from tests.support.worker_calls import call_info
 from workers.call_totals import DecisionCounts
 
 SEAL = "Q" * 5_000
@@ -34,18 +36,16 @@ def answered(
     *,
     include: list[str],
     dialect: str = "responses",
-    first: dict[str, Any] | None = None,
+    first: Json | None = None,
 ) -> tuple[str, SessionEffects]:
     """What a client gets of an answer with encrypted reasoning, as text, and its effects."""
-    upstream: dict[str, Any] = {"dialect": dialect, "base_url": "http://127.0.0.1:1"} | (
+    upstream: Json = {"dialect": dialect, "base_url": "http://127.0.0.1:1"} | (
         {"sealed": sealed} if sealed else {}
     )
     config = Config.model_validate(
         {"upstreams": {"up": upstream}, "models": [{"match": "*", "upstream": "up"}]}
     )
-    session = Session(
-        CallInfo("c", 1, dialect, dialect, "k", "", "n", "g", "p", "r", False, 2**20), [], config
-    )
+    session = Session(call_info("c", dialect, endpoint=dialect), [], config)
     if dialect == "responses":
         session.begin(json.dumps({"model": "gpt-5", "input": "x", "include": include}).encode())
         message = {
@@ -120,7 +120,7 @@ CITED = {
     "encrypted_index": SEAL,
     "cited_text": "hi",
 }
-CARRIED: list[tuple[str, dict[str, Any], bool]] = [
+CARRIED: list[tuple[str, Json, bool]] = [
     ("responses", {"type": "compaction", "id": "cmp_1", "encrypted_content": SEAL}, False),
     ("anthropic", {"type": "redacted_thinking", "data": SEAL}, False),
     (
@@ -137,9 +137,7 @@ CARRIED: list[tuple[str, dict[str, Any], bool]] = [
     CARRIED,
     ids=lambda value: value["type"] if isinstance(value, dict) else "",
 )
-def test_so_may_those_of_what_is_carried_whole(
-    dialect: str, block: dict[str, Any], stays: bool
-) -> None:
+def test_so_may_those_of_what_is_carried_whole(dialect: str, block: Json, stays: bool) -> None:
     _, effects = answered("allow", include=[], dialect=dialect, first=block)
     assert SEAL in repr(effects.outputs) and notes(effects, "sealed") == [
         "-1: 1 fields of 5,000 characters that only the provider can read"

@@ -18,7 +18,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.effects import CallInfo, Output, Respond, SessionEffects
+from policy.session.effects import Output, Respond, SessionEffects
 from policy.session.session import Session
 from protocol.errors import PolicyFailed
 from protocol.events import (
@@ -33,6 +33,7 @@ from protocol.events import (
 from protocol.records import BlockRecord, EventRecord, JudgementRecord, ToolCallRecord
 from settings.config import Config
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make, run, texts
+from tests.support.worker_calls import call_info
 
 
 class Deny(Policy):
@@ -85,7 +86,7 @@ def test_unknown_model_is_refused_before_anything_is_sent() -> None:
 def test_an_answer_to_a_call_that_was_refused_is_withheld(endpoint: str) -> None:
     """An owner asked upstream and died; the next one finds that the request takes too long to
     check, and then what upstream said."""
-    call = CallInfo("c", 1, "openai", endpoint, "k", "", "nonce", "gw", "p", "r", False, 1_000)
+    call = call_info(endpoint=endpoint, nonce="nonce", max_arguments_bytes=1000)
     fed: tuple[Callable[[Session], object], ...] = (
         lambda session: session.chunks(1, [chunk({"content": "hi"}), DONE]),
         lambda session: session.body(1, b"{}"),
@@ -424,9 +425,7 @@ def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(
     config = Config.model_validate(
         {"upstreams": {"a": upstream}, "models": [{"match": "gpt-*", "upstream": "a"}]}
     )
-    session = Session(
-        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000), [], config
-    )
+    session = Session(call_info(max_arguments_bytes=1000), [], config)
     session.begin(json.dumps(REQUEST | {"model": "gpt-x"}).encode())
     session.error_status(401, b'{"error":{"message":"no"}}', "")
     (noted,) = [

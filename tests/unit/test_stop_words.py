@@ -2,15 +2,14 @@
 word its provider used."""
 
 import json
-from typing import Any
 
 import pytest
 
 from protocol.dialects.table import CLIENTS, DIALECTS
 from settings.config import Config
 from tests.support.clients.answering import Answer, Watch
+from tests.support.types import Json
 
-Json = dict[str, Any]
 UPSTREAMS = {name: {"dialect": name, "base_url": "http://127.0.0.1:1"} for name in DIALECTS}
 CONFIG = Config.model_validate(
     {

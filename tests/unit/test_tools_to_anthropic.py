@@ -28,6 +28,7 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.types import Json
 
 NEVER_FORCED = "claude-fable-5"
 
@@ -99,15 +100,15 @@ def test_made_up_ids_belong_to_nobody_else() -> None:
         ),
     ],
 )
-def test_wrong_functions_are_named(body: dict[str, Any], param: str) -> None:
+def test_wrong_functions_are_named(body: Json, param: str) -> None:
     assert refused(**body) == param
 
 
 # --- tools ---
 
 
-def tools(*functions: dict[str, Any], **body: Any) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = cross(
+def tools(*functions: Json, **body: Any) -> list[Json]:
+    written: list[Json] = cross(
         tools=[{"type": "function", "function": f} for f in functions], **body
     )["tools"]
     return written
@@ -212,7 +213,7 @@ def test_custom_tools_are_functions_of_one_text() -> None:
             {"id": "a", "type": "custom", "custom": {"name": "run", "input": 'say "hi"\n'}}
         ],
     }
-    body: dict[str, Any] = {
+    body: Json = {
         "tools": [CUSTOM],
         "tool_choice": {"type": "custom", "custom": {"name": "run"}},
         "messages": [USER, history, {"role": "tool", "tool_call_id": "a", "content": "ok"}],
@@ -315,9 +316,7 @@ TREE = {
 @pytest.mark.parametrize(
     ("model", "schema"), [(OLD, SCHEMA), (UNKNOWN, SCHEMA), (ADAPTIVE, OPEN), (ADAPTIVE, TREE)]
 )
-def test_else_it_is_the_schema_of_a_tool_that_must_be_called(
-    model: str, schema: dict[str, Any]
-) -> None:
+def test_else_it_is_the_schema_of_a_tool_that_must_be_called(model: str, schema: Json) -> None:
     done = translate(model=model, response_format=json_schema(schema, description="The weather."))
     body = json.loads(done.body or b"")
     assert done.restore.json_tool == "json_response"
@@ -361,7 +360,7 @@ def test_the_clients_tools_stay_reachable_beside_a_form() -> None:
         {"web_search_options": {}, "response_format": json_schema()},
     ],
 )
-def test_a_form_where_no_call_can_be_forced_is_asked_for(body: dict[str, Any]) -> None:
+def test_a_form_where_no_call_can_be_forced_is_asked_for(body: Json) -> None:
     done = translate(**body)
     written = json.loads(done.body or b"")
     assert written["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}

@@ -27,10 +27,11 @@ from tests.support.clients.to_openai import (
     use,
     write,
 )
+from tests.support.types import Json
 
 
 def test_tools_are_functions_and_what_they_lose_is_noted() -> None:
-    tool: dict[str, Any] = TOOL | {
+    tool: Json = TOOL | {
         "type": "custom",
         "description": "d",
         "cache_control": {"type": "ephemeral"},
@@ -104,9 +105,7 @@ def test_strict_stays_where_it_is_legal() -> None:
         ),
     ],
 )
-def test_typed_client_tools_are_functions_of_the_same_name(
-    tool: dict[str, Any], property_: str
-) -> None:
+def test_typed_client_tools_are_functions_of_the_same_name(tool: Json, property_: str) -> None:
     body = write(
         tools=[tool],
         messages=[USER, *said(use(name=tool["name"]), role="assistant"), *said(result("1"))],
@@ -216,7 +215,7 @@ def test_web_search_goes_to_models_that_search_for_keys_that_may() -> None:
     ],
 )
 def test_a_search_that_cannot_be_kept_within_its_bounds_is_refused(
-    target: Target, model: str, tool: dict[str, Any], why: str
+    target: Target, model: str, tool: Json, why: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=why) as caught:
         translate(target, model=model, tools=[tool])

@@ -10,8 +10,8 @@ from protocol import codecs
 from protocol.dialects.anthropic.wire import UNSIGNED
 from protocol.dialects.table import CLIENTS
 from protocol.target import Target, Translated
+from tests.support.types import Json
 
-Json = dict[str, Any]
 CLAUDE = "claude-sonnet-4-5"
 USE: Json = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
 RESULT: Json = {

@@ -2,7 +2,6 @@
 is what Sluice says itself."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from protocol.bytes.json_strict import dumps
 from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer, Watch, direct
+from tests.support.types import Json
 from tests.support.upstreams.chat_words import CALL, CHUNK, STOP, TOOLS, stream
 
 SECRET = "sk-" + "a" * 20
@@ -40,7 +40,7 @@ OF_OPENAI: dict[str, bytes] = {
 }
 
 
-def message(start: dict[str, Any], stop: dict[str, Any], usage: dict[str, Any]) -> bytes:
+def message(start: Json, stop: Json, usage: Json) -> bytes:
     body = {
         "id": "msg_1",
         "type": "message",
@@ -50,7 +50,7 @@ def message(start: dict[str, Any], stop: dict[str, Any], usage: dict[str, Any]) 
         "usage": {"input_tokens": 1},
         **start,
     }
-    frames: list[dict[str, Any]] = [
+    frames: list[Json] = [
         {"type": "message_start", "message": body},
         {
             "type": "content_block_start",

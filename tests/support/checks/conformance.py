@@ -22,6 +22,7 @@ from tests.support.checks import projection
 from tests.support.checks.outcomes import Outcome, outcome_of, payloads
 from tests.support.clients.sdk_answers import WAYS, Clients, Direct, Way, full, sent
 from tests.support.servers.product import KEY
+from tests.support.types import Json
 from tests.support.upstreams.bodies import mended, whole_body
 from tests.support.upstreams.product import MODEL, config
 from tests.support.upstreams.recordings import Recording, expected, framed
@@ -34,7 +35,6 @@ STATUS = {401: 502, 402: 502}
 """What becomes of an upstream's status: a key or a bill of ours is not the client's matter
 (docs/change/protocol.md 1.8)."""
 ONLY_ONE_SIDE = object()
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,13 @@
 """The beginning of an owned call, and chunks that come for it."""
 
 import json
-from hashlib import sha256
 
-from streams.layout import Start
+from tests.support.worker_calls import start_of
 
 BODY = json.dumps(
     {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
 ).encode()
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000",
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
-)
+START = start_of(BODY)
 
 
 def chunk(text: str) -> bytes:

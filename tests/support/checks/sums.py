@@ -14,6 +14,7 @@ from protocol.records import (
     ToolReleaseRecord,
 )
 from tests.support.checks.record import now_ms, release_record, whole_call
+from tests.support.types import Json
 
 BODY = b'{"model": "gpt-x", "messages": []}'
 
@@ -29,7 +30,7 @@ def with_sums(records: list[Record], *, relayed: int | None = None, **changes: A
         for r in records
     )
     chunks = sum(len(r.raw) for r in records if isinstance(r, ChunksRecord))
-    values: dict[str, Any] = {
+    values: Json = {
         "at": now_ms() + 10,
         "state": "ENDED",
         "reason": "complete",

@@ -7,6 +7,7 @@ from protocol import codecs
 from protocol.dialects.table import CLIENTS
 from protocol.request import ChatRequest
 from protocol.target import Target, Translated
+from tests.support.types import Json
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CLOSED = SCHEMA | {"additionalProperties": False}
@@ -27,23 +28,23 @@ def translate(target: Target | None = None, **changes: Any) -> Translated:
     return codecs.encode_request(read(**changes), target or Target(dialect="openai"))
 
 
-def write(**changes: Any) -> dict[str, Any]:
+def write(**changes: Any) -> Json:
     """The body for the provider."""
-    body: dict[str, Any] = json.loads(translate(**changes).body or b"")
+    body: Json = json.loads(translate(**changes).body or b"")
     return body
 
 
-def said(*blocks: dict[str, Any], role: str = "user") -> list[dict[str, Any]]:
+def said(*blocks: Json, role: str = "user") -> list[Json]:
     """A message of these blocks, alone in its conversation."""
     return [{"role": role, "content": list(blocks)}]
 
 
-def use(identity: str = "t", name: str = "f", **values: Any) -> dict[str, Any]:
+def use(identity: str = "t", name: str = "f", **values: Any) -> Json:
     """A tool call."""
     return {"type": "tool_use", "id": identity, "name": name, "input": {}} | values
 
 
-def result(content: Any, identity: str = "t", **values: Any) -> dict[str, Any]:
+def result(content: Any, identity: str = "t", **values: Any) -> Json:
     """The result of a tool call."""
     return {"type": "tool_result", "tool_use_id": identity, "content": content} | values
 

@@ -12,12 +12,13 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest, Tool
 from tests.support.clients.sdk import openai_answer
+from tests.support.types import Json
 
 HEAD = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 TOOLS = (Tool("patch", kind="custom"), Tool("f"))
 
 
-def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> dict[str, Any]:
+def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> Json:
     """A chunk with these fields in its delta."""
     return {
         **HEAD,
@@ -25,21 +26,21 @@ def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> dic
     }
 
 
-def body_of(*chunks: dict[str, Any]) -> bytes:
+def body_of(*chunks: Json) -> bytes:
     """Chunks as they come on the wire."""
     return (
         b"".join(b"data: " + json.dumps(c).encode() + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
     )
 
 
-def stream(*chunks: dict[str, Any], unknown: frozenset[str] = frozenset()) -> list[Event]:
+def stream(*chunks: Json, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """The events of these chunks."""
     splitter, decoder = EventSplitter(1 << 24), DIALECTS["openai"].decoder(unknown)
     return [e for c in splitter.feed(body_of(*chunks)) for e in decoder.feed(c)] + decoder.finish()
 
 
 def whole(
-    message: dict[str, Any],
+    message: Json,
     finish: str = "stop",
     unknown: frozenset[str] = frozenset(),
     **choice: Any,
@@ -83,7 +84,7 @@ def opaque(events: list[Event]) -> list[str]:
     return [e.what for e in events if isinstance(e, Opaque)]
 
 
-def token(text: str, **more: Any) -> dict[str, Any]:
+def token(text: str, **more: Any) -> Json:
     """A token's log probability."""
     return {
         "token": text,

@@ -9,9 +9,10 @@ from botocore.eventstream import EventStream
 from botocore.parsers import EventStreamJSONParser
 
 from protocol.bytes.eventstream import message
+from tests.support.types import Json
 
 STREAM_TYPE = "application/vnd.amazon.eventstream"
-Event = tuple[str, dict[str, Any]]
+Event = tuple[str, Json]
 
 
 def framed(name: str, body: Any, **headers: str) -> bytes:
@@ -121,11 +122,11 @@ def service() -> Any:
     return botocore.session.get_session().get_service_model("bedrock-runtime")
 
 
-def read_by_botocore(body: bytes) -> dict[str, Any]:
+def read_by_botocore(body: bytes) -> Json:
     """What botocore reads out of a stream: texts and thinking by block, calls, why it ended,
     tokens. Raises EventStreamError."""
     shape = service().operation_model("ConverseStream").output_shape.members["stream"]
-    found: dict[str, Any] = {
+    found: Json = {
         "text": {},
         "thinking": {},
         "signature": {},

@@ -4,10 +4,10 @@ OpenAI, streamed and whole."""
 import json
 import struct
 from pathlib import Path
-from typing import Any
 
 from protocol.dialects.table import DIALECTS
 from protocol.request import DialectName
+from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT, Recording
 from tests.support.upstreams.replay import Cutting, Reply, stream
 
@@ -22,7 +22,6 @@ APIS: dict[str, DialectName] = {
 """Claude by Invoke is not here: it is a matter of a door (tests of providers/doors)."""
 NO_ANSWERS = ("openai-responses/input-tokens",)
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
-Json = dict[str, Any]
 
 
 def dialect_recordings(folder: Path = DIALECT_STREAMS) -> list[Recording]:

@@ -13,13 +13,14 @@ from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, Opaque
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import decode, turns_of
+from tests.support.types import Json
 from tests.support.upstreams.turns import events
 
 MODEL = "gemini-3-pro-preview"
 USAGE = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
 
 
-def call(name: str = "weather", signature: str = "", **args: Any) -> dict[str, Any]:
+def call(name: str = "weather", signature: str = "", **args: Any) -> Json:
     """A part that is a call."""
     return {"functionCall": {"name": name, "args": args}} | (
         {"thoughtSignature": signature} if signature else {}
@@ -33,7 +34,7 @@ def piece(
     goes_on: bool = True,
     text_goes_on: bool = False,
     **fields: Any,
-) -> dict[str, Any]:
+) -> Json:
     """A part that is a piece of a call."""
     kind = {str: "stringValue", bool: "boolValue", int: "numberValue", float: "numberValue"}.get(
         type(value), "nullValue"
@@ -50,7 +51,7 @@ def piece(
     return {"functionCall": fields | said | ({"willContinue": True} if goes_on else {})}
 
 
-def answer(*parts: dict[str, Any], finish: str | None = "STOP", **candidate: Any) -> dict[str, Any]:
+def answer(*parts: Json, finish: str | None = "STOP", **candidate: Any) -> Json:
     """A whole answer, or a chunk of a stream."""
     held = {"content": {"role": "model", "parts": list(parts)}} if parts else {}
     ended = {"finishReason": finish} if finish else {}
@@ -62,17 +63,17 @@ def answer(*parts: dict[str, Any], finish: str | None = "STOP", **candidate: Any
     }
 
 
-def body_of(*chunks: dict[str, Any]) -> bytes:
+def body_of(*chunks: Json) -> bytes:
     """A stream of these chunks."""
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks)
 
 
-def stream(*chunks: dict[str, Any]) -> list[Event]:
+def stream(*chunks: Json) -> list[Event]:
     """The events of these chunks."""
     return decode("gemini", [body_of(*chunks)])
 
 
-def whole(*parts: dict[str, Any], **more: Any) -> list[Event]:
+def whole(*parts: Json, **more: Any) -> list[Event]:
     """The events of a whole answer."""
     return codecs.decode_whole("gemini", json.dumps(answer(*parts, **more)).encode())
 
@@ -101,13 +102,13 @@ def opaque(found: list[Event]) -> list[str]:
 
 
 def write(
-    request: dict[str, Any],
+    request: Json,
     client: DialectName = "openai",
     *,
     model: str = MODEL,
     stored: list[StoredTurn] | None = None,
     **target: Any,
-) -> tuple[dict[str, Any], Translated]:
+) -> tuple[Json, Translated]:
     """A client's request as it goes to a Gemini upstream, and what was noted of it. Checked against
     the SDK's types."""
     body = {"model": model, **request} | (
@@ -118,12 +119,12 @@ def write(
         read, _, _ = turns_of("gemini").with_turns(read, stored, upstream="up")
     written = codecs.encode_request(read, Target(dialect="gemini", ids="mint", **target))
     assert written.body is not None
-    sent: dict[str, Any] = json.loads(written.body)
+    sent: Json = json.loads(written.body)
     check_request(sent)
     return sent, written
 
 
-def check_request(sent: dict[str, Any]) -> None:
+def check_request(sent: Json) -> None:
     """Each field is one that the SDK has, of its type; contents begin with the user's, alternate,
     and answer each call at once."""
     for content in [*sent["contents"], sent.get("systemInstruction", {})]:

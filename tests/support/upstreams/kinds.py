@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 
@@ -17,6 +16,7 @@ from protocol.request import DialectName
 from settings.config import Config
 from tests.support.clients.sdk_calls import tool
 from tests.support.servers.product import KEY, digest
+from tests.support.types import Json
 
 MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 LIMITS = {
@@ -57,7 +57,7 @@ class Kind:
         """The models that are asked, in order, each once."""
         return [MODELS[self.upstream], *self.others]
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> Json:
         """The request's body."""
         tools = [
             tool(self.client, "get_weather", city="string"),
@@ -74,7 +74,7 @@ class Kind:
         }
 
 
-_HISTORY: list[dict[str, Any]] = [
+_HISTORY: list[Json] = [
     {"role": "user", "content": "the weather in Rome"},
     {
         "role": "assistant",

@@ -5,6 +5,7 @@ from typing import Any
 from protocol.bytes.json_strict import dumps
 from protocol.records import ToolCallRecord
 from tests.support.clients.answering import Answer
+from tests.support.types import Json
 
 
 def completion(content: str | None = None, calls: int = 0, **message: Any) -> bytes:
@@ -27,7 +28,7 @@ def completion(content: str | None = None, calls: int = 0, **message: Any) -> by
     return dumps({"id": "x", "model": "gpt-x", "choices": [choice]})
 
 
-def message(blocks: list[dict[str, Any]], reason: str = "end_turn") -> bytes:
+def message(blocks: list[Json], reason: str = "end_turn") -> bytes:
     """A whole answer of Messages."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     return dumps(

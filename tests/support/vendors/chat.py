@@ -4,7 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.vendors.checking import Json, cut, known, loaded, need
+from tests.support.types import Json
+from tests.support.vendors.checking import (
+    cut,
+    known,
+    loaded,
+    need,
+)
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (

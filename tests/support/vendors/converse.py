@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from tests.support.vendors.checking import Json, cut, is_sealed, known, need, seal
+from tests.support.types import Json
+from tests.support.vendors.checking import (
+    cut,
+    is_sealed,
+    known,
+    need,
+    seal,
+)
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2 as httpx
 
+from tests.support.types import Json
 from tests.support.vendors import chat, converse, gemini, messages, overload, responses, strict
 from tests.support.vendors.story import Refused, Scene, Seen, is_task
 
@@ -36,7 +37,7 @@ class Told:
 
     vendor: str
     path: str
-    body: dict[str, Any]
+    body: Json
     seen: Seen | None
     refused: str = ""
     overloaded: bool = False
