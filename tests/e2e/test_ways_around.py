@@ -17,6 +17,7 @@ from tests.support.clients.sdk_calls import DIALECTS
 from tests.support.servers.product import KEY, Product
 from tests.support.types import Json
 from tests.support.upstreams import converse, gemini, responses
+from tests.support.upstreams.cases import frames
 from tests.support.upstreams.product import MODEL, Place, call_of, config, new_session, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
@@ -84,10 +85,6 @@ def place(
 
     with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
         yield running
-
-
-def frames(*events: Json) -> bytes:
-    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
 
 
 def ended(reason: str) -> tuple[Json, Json]:

@@ -18,16 +18,12 @@ from policy.session.effects import JudgeRequest
 from streams import layout
 from streams.connection import Connection
 from tests.support.servers.product import KEY, Product, base_config, running
-from tests.support.types import Json
+from tests.support.upstreams.cases import frames
 from tests.support.waiting import wait_for
 from workers.judge_queue import JudgeQueue
 
 TIMES = 20
 BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-
-
-def frames(*events: Json) -> bytes:
-    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
 
 
 MESSAGE = {

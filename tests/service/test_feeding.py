@@ -22,17 +22,14 @@ from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry
 from tests.support.checks.deferred import CONFIG, TOOLS, Critical
-from tests.support.worker_calls import call_info, owned, start_of
+from tests.support.checks.owned_calls import BODY, START
+from tests.support.worker_calls import call_info, owned
 from workers.lane import Lane
 from workers.policy.call.owned import OwnedCall
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder
 from workers.policy.release import Releaser
 
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
-START = start_of(BODY)
 CALLED = {
     "index": 0,
     "id": "c",

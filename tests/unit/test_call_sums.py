@@ -19,15 +19,13 @@ from settings.config import Config
 from streams import layout, scripts
 from streams.layout import Entry, Relayed
 from streams.metrics import Count, pack
+from tests.support.checks.owned_calls import BODY
 from tests.support.checks.record import tool_call_record
 from tests.support.types import Json
 from tests.support.worker_calls import call_info, owned, start_of
 from workers.call_totals import DecisionCounts
 from workers.policy.call.owned import OwnedCall
 
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
 SUM = sha256(b"relayed").digest()
 
 

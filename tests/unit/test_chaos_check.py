@@ -16,6 +16,7 @@ from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import Done
 from tests.support.checks.invariants import Recorded, Seen, sum_faults
 from tests.support.types import Json
+from tests.support.upstreams.cases import frames as anthropic
 
 
 def openai(*deltas: Json) -> bytes:
@@ -25,10 +26,6 @@ def openai(*deltas: Json) -> bytes:
     return (
         b"".join(b"data: " + json.dumps(f).encode() + b"\n\n" for f in frames) + b"data: [DONE]\n\n"
     )
-
-
-def anthropic(*events: Json) -> bytes:
-    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
 
 
 def call(name: str, arguments: str) -> Json:

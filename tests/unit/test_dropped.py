@@ -11,6 +11,7 @@ from protocol.dropped import HEADER, MAX_BYTES, header_value
 from settings.config import Config
 from streams import layout
 from streams.layout import Entry
+from tests.support.checks.owned_calls import BODY
 from tests.support.worker_calls import call_info, owned, start_of
 
 CHUNK = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
@@ -39,11 +40,6 @@ def test_any_names_give_a_bounded_header_that_is_ascii(names: list[str]) -> None
     value = header_value(names)
     assert len(value.encode("ascii")) <= MAX_BYTES
     assert value.isprintable()
-
-
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
 
 
 def test_names_past_the_bound_are_told_by_dots() -> None:

@@ -20,6 +20,7 @@ from protocol.request import ChatRequest, TextPart, Turn
 from settings.config import Config, PolicyStep
 from tests.support.clients.answering import Answer
 from tests.support.types import Json
+from tests.support.upstreams.cases import frames
 from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-000000000000"
@@ -240,7 +241,7 @@ def test_a_long_turn_that_goes_on_is_sent_with_its_history() -> None:
         messages=MESSAGES,
         tools=json.loads(BODY)["tools"],
     )
-    answer.feed(b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in paused))
+    answer.feed(frames(*paused))
     first, second = answer.dispatched
     assert len(first["messages"]) > 300
     assert second["messages"][:-1] == first["messages"]

@@ -113,3 +113,21 @@ async def working(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+async def sent_request(worker: PolicyWorker, call_id: str) -> OwnedCall:
+    """The call, once its request went out from this worker."""
+    await wait_until(
+        lambda: call_id in worker.calls and worker.calls[call_id].queue.released == 1,
+        what="the request is dispatched",
+    )
+    return worker.calls[call_id]
+
+
+async def took_over(worker: PolicyWorker, call_id: str) -> OwnedCall:
+    """The call, once this worker has replayed it."""
+    await wait_until(
+        lambda: call_id in worker.calls and not worker.calls[call_id].is_replayed,
+        what="the takeover",
+    )
+    return worker.calls[call_id]
