@@ -26,6 +26,7 @@ from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from settings.config import Config, Limits
 from tests.support.cpu import counted
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 from tests.support.worker_calls import call_info
 
@@ -409,9 +410,7 @@ def test_one_more_than_the_bound_is_refused() -> None:
 
 def test_commas_and_brackets_in_strings_are_no_values() -> None:
     text = '[{,"\\' * 2_000_000
-    request = CLIENTS["openai"].decode_request(
-        json.dumps(openai(messages=[{"role": "user", "content": text}])).encode()
-    )
+    request = read_request("openai", openai(messages=[{"role": "user", "content": text}]))
     assert len(request.turns) == 1
 
 
@@ -432,7 +431,7 @@ def test_a_large_body_that_is_refused_at_its_end_is_cheap(end: str) -> None:
 def test_what_is_wrong_is_named_with_its_place() -> None:
     tools = [tool("a"), tool("b", {"type": "object", "description": "x" * 2_000_000})]
     with pytest.raises(InvalidRequest) as refused:
-        CLIENTS["anthropic"].decode_request(json.dumps(anthropic(tools=tools)).encode())
+        read_request("anthropic", anthropic(tools=tools))
     assert (
         refused.value.message
         == "tools[1].input_schema has 2,000,034 bytes; one request may have 1,048,576"

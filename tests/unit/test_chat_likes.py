@@ -32,6 +32,7 @@ from protocol.request import ChatRequest, DialectName
 from protocol.target import Target
 from tests.support.checks.decoding import by_block, decode
 from tests.support.clients.sdk import openai_answer
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT, framed
 
@@ -543,7 +544,7 @@ def asked(model: str, dialect: str = "openai", **fields: Any) -> Any:
         "messages": [{"role": "user", "content": "hi"}],
         **fields,
     }
-    request = CLIENTS[dialect].decode_request(json.dumps(body).encode())
+    request = read_request(dialect, body)
     return lambda *families: codecs.encode_request(
         request, Target(dialect="openai", families=frozenset(families))
     )
@@ -567,8 +568,8 @@ MODELS = (
 def test_a_model_that_always_searches_needs_the_family_at_every_upstream(
     model: str, target: DialectName
 ) -> None:
-    request = CLIENTS["openai"].decode_request(
-        json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}]}).encode()
+    request = read_request(
+        "openai", {"model": model, "messages": [{"role": "user", "content": "hi"}]}
     )
     with pytest.raises(
         InvalidRequest,

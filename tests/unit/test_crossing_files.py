@@ -9,10 +9,11 @@ import pytest
 
 from policy.judging.view import keep, view
 from protocol import codecs
-from protocol.dialects.table import CLIENTS, DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 CSV = "a,b\n1,2\n"
@@ -35,7 +36,7 @@ def body(client: str, *parts: Json, **more: Any) -> Json:
 def write(
     client: str, upstream: DialectName, asked: Json, **target: Any
 ) -> tuple[Json, Translated]:
-    request = CLIENTS[client].decode_request(json.dumps(asked).encode())
+    request = read_request(client, asked)
     written = codecs.encode_request(request, Target(dialect=upstream, **target))
     return json.loads(written.body or b"{}"), written
 
@@ -178,10 +179,8 @@ def test_what_a_client_says_of_itself_goes_to_its_vendor_alone(
 
 
 def test_judges_do_not_see_it_either() -> None:
-    request = CLIENTS["anthropic"].decode_request(
-        json.dumps(
-            body("anthropic", {"type": "text", "text": "hi"}, system=prompts("1")[0])
-        ).encode()
+    request = read_request(
+        "anthropic", body("anthropic", {"type": "text", "text": "hi"}, system=prompts("1")[0])
     )
     assert (
         "billing" not in view(keep(request, 5, 10_000), 10_000).json

@@ -1,14 +1,13 @@
 """Estimates of input tokens for upstreams that do not count."""
 
 import base64
-import json
 from typing import Any
 
 import pytest
 
-from protocol.dialects.table import CLIENTS
 from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 TURN = 4
@@ -16,7 +15,7 @@ TURN = 4
 
 def estimate(content: Any, dialect: DialectName = "anthropic", **changes: Any) -> int:
     body = {"model": "m", "messages": [{"role": "user", "content": content}]} | changes
-    return estimate_tokens(CLIENTS[dialect].decode_request(json.dumps(body).encode())) - TURN
+    return estimate_tokens(read_request(dialect, body)) - TURN
 
 
 def png(width: int, height: int) -> str:

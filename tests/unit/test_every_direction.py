@@ -16,6 +16,7 @@ from protocol.target import Target
 from providers.doors import vertex
 from settings import config_faults
 from tests.support.checks.markdown import DOCS, names, tables
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 MODELS = {
@@ -66,7 +67,7 @@ def write(
     said = (
         {"model": "gpt-4o-search-preview" if searches else MODELS[upstream]} | BASES[client] | body
     )
-    request = CLIENTS[client].decode_request(json.dumps(said).encode())
+    request = read_request(client, said)
     made = codecs.encode_request(request, Target(dialect=upstream, families=frozenset(families)))
     return (said if made.body is None else json.loads(made.body)), made.dropped
 

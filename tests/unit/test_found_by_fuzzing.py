@@ -36,6 +36,7 @@ from protocol.events import (
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, TextCall, Thought
 from settings.config import Config
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 from tests.support.upstreams.frames import delta, end, message, start, stop
 from tests.support.upstreams.recordings import framed
@@ -330,7 +331,7 @@ def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
 
 def test_an_empty_user_turn_is_not_lost() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": []}]}
-    request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
+    request = read_request("openai", body)
     written = codecs.encode_request(request, Target(dialect="openai"), changed=True)
     assert written.body is not None and json.loads(written.body)["messages"] == body["messages"]
 

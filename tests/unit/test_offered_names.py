@@ -18,6 +18,7 @@ from protocol.request import Tool, ToolUsePart
 from protocol.requests.names import OfferedNames
 from protocol.target import Target
 from settings.config import Config
+from tests.support.request_codecs import written_body
 from tests.support.types import Json
 from tests.support.worker_calls import call_info
 
@@ -180,7 +181,7 @@ def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
     ]
     again = json.loads(codecs.encode_request(request, Target(dialect="responses")).body or body)
     assert [i.get("call_id") for i in again["input"]] == ["c1", "c1", "c2", "c2"]
-    chat = json.loads(codecs.encode_request(request, Target(dialect="openai")).body or b"")
+    chat = written_body(request, Target(dialect="openai"))
     called = [c["function"]["name"] for m in chat["messages"] for c in m.get("tool_calls", ())]
     offered = [t["function"]["name"] for t in chat["tools"]]
     assert called == offered

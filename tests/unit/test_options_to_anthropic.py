@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.request import OtherPart, Turn
 from protocol.target import Target
 from tests.support.clients.to_anthropic import (
@@ -28,6 +27,7 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.request_codecs import written_body
 from tests.support.types import Json
 
 # --- options ---
@@ -150,9 +150,7 @@ def test_a_turn_in_the_middle_thinks_only_where_its_thinking_is_known() -> None:
         (OtherPart("thinking", {"type": "thinking"}, "anthropic"), *request.turns[1].parts),
     )
     request = msgspec.structs.replace(request, turns=(request.turns[0], known, request.turns[2]))
-    assert "thinking" in json.loads(
-        codecs.encode_request(request, Target(dialect="anthropic")).body or b""
-    )
+    assert "thinking" in written_body(request, Target(dialect="anthropic"))
     assert "thinking" in cross(model=BUDGET, reasoning_effort="low", messages=[USER, ANSWER, USER])
 
 

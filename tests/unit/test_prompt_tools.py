@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.events import (
     ArgumentsDelta,
@@ -26,6 +25,7 @@ from protocol.events import (
 from protocol.request import DialectName, Tool
 from protocol.restore import Restorer
 from protocol.target import Guided, Restore, Target, Translated
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 NONCE = "8c1f00d5"
@@ -54,7 +54,7 @@ REQUEST: Json = {
 def written(
     request: Json, *, dialect: DialectName = "openai", guided: Guided = ""
 ) -> tuple[Json, Translated]:
-    asked = CLIENTS[dialect].decode_request(json.dumps(request).encode())
+    asked = read_request(dialect, request)
     translated = codecs.encode_request(
         asked,
         Target(dialect="openai", native_tools=False, guided=guided, nonce=NONCE),

@@ -12,7 +12,6 @@ import pytest
 from policy.base import Policy
 from policy.loading import load
 from policy.session.effects import Respond
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName
 from protocol.request_texts import map_texts
@@ -20,6 +19,7 @@ from protocol.request_texts import texts as texts_of
 from settings.config import PolicyStep
 from tests.support.checks.approving import approving
 from tests.support.clients.changed import MODEL, sent_by
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 ARGUMENTS = '{"command":"r\\u006d","deep":{"er":["x"]}}'
@@ -271,7 +271,7 @@ def marked(body: Json, path: tuple[Any, ...]) -> Json:
 
 def read(dialect: DialectName, body: Json) -> ChatRequest | None:
     try:
-        return CLIENTS[dialect].decode_request(json.dumps(body).encode())
+        return read_request(dialect, body)
     except InvalidRequest:
         return None
 
@@ -295,7 +295,7 @@ def test_every_string_of_a_request_is_among_its_texts(dialect: DialectName) -> N
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> None:
-    texts = set(texts_of(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode())))
+    texts = set(texts_of(read_request(dialect, BODIES[dialect])))
     assert {"command", "deep", "er", "word", "key"} <= texts
     assert not texts & {
         "type",
@@ -315,7 +315,7 @@ def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> No
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_texts_that_are_read_as_one_are_asked_about_as_one(dialect: DialectName) -> None:
-    texts = list(texts_of(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode())))
+    texts = list(texts_of(read_request(dialect, BODIES[dialect])))
     assert "one two" in texts and "rm" in texts and any(t.startswith("result") for t in texts)
 
 
@@ -390,7 +390,7 @@ def test_a_phrase_over_two_parts_does_not_stay(client: DialectName, upstream: Di
 
 
 def test_keys_that_become_one_are_refused() -> None:
-    request = CLIENTS["openai"].decode_request(json.dumps(BODIES["openai"]).encode())
+    request = read_request("openai", BODIES["openai"])
     with pytest.raises(ValueError, match="two keys"):
         map_texts(request, lambda text: "x")
 

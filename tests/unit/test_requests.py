@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import (
@@ -19,6 +18,7 @@ from protocol.request import (
 )
 from protocol.server_tools.data import table
 from protocol.target import Target
+from tests.support.request_codecs import written_body
 from tests.support.types import Json
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -141,9 +141,7 @@ def read(dialect: DialectName, body: Json) -> ChatRequest:
 
 
 def write(dialect: DialectName, request: ChatRequest) -> Json:
-    body: Json = json.loads(
-        codecs.encode_request(request, Target(dialect=dialect, families=EVERY)).body or b""
-    )
+    body: Json = written_body(request, Target(dialect=dialect, families=EVERY))
     return body
 
 

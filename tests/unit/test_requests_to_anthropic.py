@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.errors import InvalidRequest
 from protocol.request import OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
@@ -29,6 +28,7 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.request_codecs import written_body
 from tests.support.types import Json
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n....").decode()
@@ -71,7 +71,7 @@ def test_every_leading_system_message_is_a_block_of_its_own_and_keeps_what_it_ma
     assert done.dropped == ("messages[].name",)
     # a policy that rewrote the text does not bring the old one back
     request = msgspec.structs.replace(read({"messages": messages}), system=("A", "B", "C", ""))
-    body = json.loads(codecs.encode_request(request, Target(dialect="anthropic")).body or b"")
+    body = written_body(request, Target(dialect="anthropic"))
     assert [block["text"] for block in body["system"]] == ["A", "B", "C"]
 
 
@@ -147,9 +147,7 @@ def test_a_result_that_failed_says_so() -> None:
     request = msgspec.structs.replace(
         read({}), turns=(Turn("user", (ToolResultPart("a", "no", is_error=True),)),)
     )
-    block = json.loads(codecs.encode_request(request, Target(dialect="anthropic")).body or b"")[
-        "messages"
-    ][0]["content"][0]
+    block = written_body(request, Target(dialect="anthropic"))["messages"][0]["content"][0]
     assert block == {"type": "tool_result", "tool_use_id": "a", "content": "no", "is_error": True}
 
 
@@ -326,7 +324,7 @@ def test_blocks_from_the_record_go_out_as_they_were_and_where_they_were() -> Non
     )
     request = msgspec.structs.replace(read({"tools": [TOOL]}), turns=turns)
     target = Target(dialect="anthropic", families=EVERY, container="container_1")
-    body = json.loads(codecs.encode_request(request, target).body or b"")
+    body = written_body(request, target)
     call_block = {
         "type": "tool_use",
         "id": "toolu_1",
@@ -346,9 +344,7 @@ def test_blocks_from_the_record_go_out_as_they_were_and_where_they_were() -> Non
         request,
         turns=(turns[0], Turn("assistant", blocks[:1], {"cache_control": EPHEMERAL}), turns[2]),
     )
-    assert json.loads(codecs.encode_request(ends, target).body or b"")["messages"][1][
-        "content"
-    ] == [thinking]
+    assert written_body(ends, target)["messages"][1]["content"] == [thinking]
 
 
 def test_arguments_are_never_guessed() -> None:

@@ -12,12 +12,12 @@ from botocore.validate import ParamValidator
 
 from protocol import codecs
 from protocol.bytes.eventstream import EventStreamSplitter
-from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import StoredTurn
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import turns_of
+from tests.support.request_codecs import read_request, written_body
 from tests.support.types import Json
 from tests.support.upstreams import converse as made
 
@@ -50,9 +50,7 @@ def blobs(value: Any) -> Any:
 def written(client: str, body: Json, **target: Any) -> tuple[Json, Translated]:
     if client == "anthropic":
         body = {"max_tokens": 1000} | body
-    request = CLIENTS[client].decode_request(
-        json.dumps({"messages": [{"role": "user", "content": "hi"}]} | body).encode()
-    )
+    request = read_request(client, {"messages": [{"role": "user", "content": "hi"}]} | body)
     translated = codecs.encode_request(request, Target(dialect="converse", **target))
     found = json.loads(translated.body or b"")
     report = ParamValidator().validate(blobs(found) | {"modelId": "m"}, SHAPE)
@@ -265,9 +263,7 @@ def test_a_search_result_says_whether_it_is_to_be_cited(cited: bool) -> None:
     body, _ = messages(messages=asked, tools=[{"name": "find", "input_schema": SCHEMA}])
     [said] = body["messages"][2]["content"][0]["toolResult"]["content"]
     assert said["searchResult"].get("citations") == ({"enabled": True} if cited else None)
-    request = CLIENTS["anthropic"].decode_request(
-        json.dumps({"model": "m", "max_tokens": 9, "messages": asked}).encode()
-    )
+    request = read_request("anthropic", {"model": "m", "max_tokens": 9, "messages": asked})
     for other in ("openai", "gemini"):
         assert (
             "messages[].citations" in codecs.encode_request(request, Target(dialect=other)).dropped
@@ -389,12 +385,10 @@ def test_a_recorded_turn_goes_back_as_it_was_and_to_its_own_upstream_alone() -> 
         tool_call_ids=("call_1",),
         blocks=(2,),
     )
-    request = CLIENTS["openai"].decode_request(
-        json.dumps({"model": CLAUDE, "messages": called()}).encode()
-    )
+    request = read_request("openai", {"model": CLAUDE, "messages": called()})
     turned, container, dropped = turns_of("converse").with_turns(request, [stored], upstream="aws")
     assert (container, dropped) == ("", [])
-    body = json.loads(codecs.encode_request(turned, Target(dialect="converse")).body or b"")
+    body = written_body(turned, Target(dialect="converse"))
     sealed = {"reasoningText": {"text": "The weather is asked.", "signature": made.THOUGHT}}
     assert body["messages"][1]["content"][0] == {"reasoningContent": sealed}
     assert body["messages"][1]["content"][-1]["toolUse"]["toolUseId"] == "call_1"
@@ -405,7 +399,7 @@ def test_a_request_that_is_made_here_is_written_too() -> None:
     request = ChatRequest(
         dialect="converse", model=CLAUDE, system=("s",), turns=(Turn("user", (TextPart("q"),)),)
     )
-    body = json.loads(codecs.encode_request(request, Target(dialect="converse")).body or b"")
+    body = written_body(request, Target(dialect="converse"))
     assert body == {
         "messages": [{"role": "user", "content": [{"text": "q"}]}],
         "system": [{"text": "s"}],

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.dialects.models import OPENAI_MODELS
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
@@ -26,6 +25,7 @@ from tests.support.clients.to_openai import (
     use,
     write,
 )
+from tests.support.request_codecs import read_request, written_body
 from tests.support.types import Json
 from tests.support.upstreams.recordings import SHARED, need_recordings
 
@@ -677,7 +677,7 @@ def test_policies_read_the_text_of_documents_in_results() -> None:
     changed = msgspec.structs.replace(
         request, turns=(Turn("user", (msgspec.structs.replace(part, text="withheld"),)),)
     )
-    body = json.loads(codecs.encode_request(changed, Target(dialect="openai")).body or b"")
+    body = written_body(changed, Target(dialect="openai"))
     assert body["messages"] == [{"role": "tool", "tool_call_id": "t", "content": "withheld"}]
 
 
@@ -694,8 +694,8 @@ def test_recorded_requests_cross(path: Path) -> None:
     request = (
         msgspec.structs.replace(request, model="gpt-4o-search-preview") if searches else request
     )
-    written = json.loads(codecs.encode_request(request, SEARCHING).body or b"")
+    written = written_body(request, SEARCHING)
     assert len(written["messages"]) >= len(json.loads(body)["messages"])
     assert ("web_search_options" in written) == searches
-    again = CLIENTS["openai"].decode_request(json.dumps(written).encode())
+    again = read_request("openai", written)
     assert [t.name for t in again.tools] == [t.name for t in request.tools if t.kind != "server"]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 USER = {"role": "user", "content": "hi"}
@@ -37,9 +37,7 @@ def translate(dialect: DialectName, families: frozenset[str] = ALL, **body: Any)
         **({"max_tokens": 50} if dialect == "anthropic" else {}),
         **body,
     }
-    request = CLIENTS[dialect].decode_request(
-        json.dumps({n: v for n, v in asked.items() if v is not None}).encode()
-    )
+    request = read_request(dialect, {n: v for n, v in asked.items() if v is not None})
     return codecs.encode_request(request, Target(dialect="responses", families=families))
 
 

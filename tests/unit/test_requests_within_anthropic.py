@@ -17,6 +17,7 @@ from tests.support.clients.to_anthropic import (
     USER,
     WRITTEN,
 )
+from tests.support.request_codecs import written_body
 from tests.support.types import Json
 
 # --- the same dialect ---
@@ -37,7 +38,7 @@ def test_a_messages_request_passes_as_received_unless_something_is_added() -> No
     request = own(messages=turns, top_k=3, temperature=0.3, tools=[WRITTEN])
     assert codecs.encode_request(request, Target(dialect="anthropic"), changed=False).body is None
     target = Target(dialect="anthropic", families=EVERY, container="c_1")
-    body = json.loads(codecs.encode_request(request, target, changed=False).body or b"")
+    body = written_body(request, target, changed=False)
     assert (body["container"], body["top_k"], body["temperature"], body["tools"]) == (
         "c_1",
         3,
@@ -47,7 +48,7 @@ def test_a_messages_request_passes_as_received_unless_something_is_added() -> No
     assert body["messages"][1]["content"] == [use]
     added = {"type": "web_search_20250305", "name": "web_search"}
     more = Target(dialect="anthropic", families=EVERY, added_tools=(added,))
-    body = json.loads(codecs.encode_request(request, more, changed=False).body or b"")
+    body = written_body(request, more, changed=False)
     assert (body["tools"], body["messages"][1]["content"]) == ([WRITTEN, added], [use])
     mine = own(container="c_2")
     assert codecs.encode_request(mine, target, changed=False).body is None

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import Turn
 from protocol.target import Target
@@ -24,6 +23,7 @@ from tests.support.clients.to_openai import (
     translate,
     use,
 )
+from tests.support.request_codecs import read_request, written_body
 from tests.support.types import Json
 
 OPENAI_OWN: Json = {
@@ -105,13 +105,13 @@ NAMED = {"tool_choice": {"type": "custom", "custom": {"name": "sh"}}}
 
 @pytest.mark.parametrize("body", [OPENAI_OWN, OPENAI_OWN | NAMED, LEGACY_OWN])
 def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: Json) -> None:
-    request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
-    assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body
+    request = read_request("openai", body)
+    assert written_body(request, SEARCHING) == body
     assert codecs.encode_request(request, SEARCHING, changed=False).body is None
 
 
 def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_changed() -> None:
-    request = CLIENTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
+    request = read_request("openai", OPENAI_OWN)
     with pytest.raises(InvalidRequest) as caught:
         codecs.encode_request(request, Target(dialect="openai"), changed=False)
     assert caught.value.param == "web_search_options"
@@ -119,9 +119,7 @@ def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_change
 
 def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
     thought = read(messages=said(THOUGHT[0], role="assistant")).turns
-    request = CLIENTS["openai"].decode_request(
-        json.dumps({"model": "m", "messages": [USER]}).encode()
-    )
+    request = read_request("openai", {"model": "m", "messages": [USER]})
     for turns in (
         thought,
         (Turn("user", read(messages=said(use(), role="assistant")).turns[0].parts),),

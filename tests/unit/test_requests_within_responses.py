@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.request import (
     ChatRequest,
     ConversationState,
@@ -21,6 +20,7 @@ from protocol.request import (
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT
 
@@ -35,9 +35,7 @@ SEALED = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
 
 
 def read(**body: Any) -> ChatRequest:
-    request = CLIENTS["responses"].decode_request(
-        json.dumps({"model": "m", "input": "hi", **body}).encode()
-    )
+    request = read_request("responses", {"model": "m", "input": "hi", **body})
     # what is in front of it was put there before it is written
     return msgspec.structs.replace(
         request, state=msgspec.structs.replace(request.state or ConversationState(), previous="")

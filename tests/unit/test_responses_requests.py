@@ -10,7 +10,6 @@ import pytest
 
 from protocol import codecs
 from protocol.changed import Unclear, reconciled
-from protocol.dialects import table as dialects
 from protocol.dialects.responses.changes import write_tools
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
@@ -19,6 +18,7 @@ from protocol.request_texts import texts as texts_of
 from protocol.requests.addresses import refuse_private
 from protocol.requests.copied import copied
 from protocol.target import Target, Translated
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 CLIENTS = Path(__file__).parents[2].parent / "shared" / "dialect-streams" / "clients"
@@ -46,9 +46,7 @@ ALL = frozenset(
 
 
 def read(**fields: Any) -> ChatRequest:
-    return dialects.CLIENTS["responses"].decode_request(
-        json.dumps({"model": "m", "input": "hi", **fields}).encode()
-    )
+    return read_request("responses", {"model": "m", "input": "hi", **fields})
 
 
 def brings(*tools: Json, execution: str = "") -> Json:
@@ -434,7 +432,7 @@ def test_a_recorded_clients_request_is_read_and_goes_to_every_provider(name: str
     if not CLIENTS.exists():
         pytest.skip("../shared/dialect-streams is missing")
     body = json.loads((CLIENTS / f"{name}.json").read_text())["body"]
-    request = dialects.CLIENTS["responses"].decode_request(json.dumps(body).encode())
+    request = read_request("responses", body)
     assert write_tools([t for t in request.tools if "item" not in t.outer]) == body.get("tools", [])
     texts = set(texts_of(request))
     for item in body["input"]:

@@ -11,6 +11,7 @@ from protocol.dialects.turns import StoredTurn, pack_turns, unpack_turns
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
 from tests.support.checks.decoding import turns_of
+from tests.support.request_codecs import written_body
 from tests.support.types import Json
 from tests.support.upstreams.responses import (
     events,
@@ -72,7 +73,7 @@ def written(request: ChatRequest, turn: StoredTurn, upstream: str = "up") -> lis
         request, [turn], upstream=upstream
     )
     assert (container, dropped) == ("", [])
-    body = json.loads(codecs.encode_request(merged, Target(dialect="responses")).body or b"")
+    body = written_body(merged, Target(dialect="responses"))
     items: list[Json] = body["input"]
     return items[1:]
 

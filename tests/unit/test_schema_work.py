@@ -26,6 +26,7 @@ from protocol.request import DialectName, Tool
 from tests.support.checks.block_runs import Run, client
 from tests.support.clients.schemas import Schema, doubled
 from tests.support.cpu import cpu_within
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 
 STEP_S = 0.5
@@ -121,8 +122,8 @@ def test_many_schemas_that_each_pass_are_refused_together() -> None:
     with pytest.raises(
         InvalidRequest, match=r"input_schema has .*references unfolded, with those before"
     ):
-        CLIENTS["anthropic"].decode_request(json.dumps(data).encode())
-    CLIENTS["anthropic"].decode_request(json.dumps(data | {"tools": tools[:4]}).encode())
+        read_request("anthropic", data)
+    read_request("anthropic", data | {"tools": tools[:4]})
 
 
 def test_escapes_do_not_hide_a_reference() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from google.genai import types
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import StoredTurn
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, Opaque, TextDelta
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import decode, turns_of
+from tests.support.request_codecs import read_request
 from tests.support.types import Json
 from tests.support.upstreams.turns import events
 
@@ -114,7 +114,7 @@ def write(
     body = {"model": model, **request} | (
         {"max_tokens": 9000} if client == "anthropic" and "max_tokens" not in request else {}
     )
-    read = CLIENTS[client].decode_request(json.dumps(body).encode())
+    read = read_request(client, body)
     if stored is not None:
         read, _, _ = turns_of("gemini").with_turns(read, stored, upstream="up")
     written = codecs.encode_request(read, Target(dialect="gemini", ids="mint", **target))
