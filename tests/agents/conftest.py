@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from protocol.dialects.table import DIALECTS
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
-from tests.support.types import Json
 from tests.support.vendors.server import VENDORS, Vendors, vendors
 
 MODELS = {

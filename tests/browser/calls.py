@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import httpx2 as httpx
 
 from tests.support.clients.agent import twelve_calls
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 _COMMAND = {"type": "object", "properties": {"command": {"type": "string"}}}

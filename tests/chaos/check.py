@@ -24,7 +24,7 @@ from tests.support.checks.invariants import (
 )
 from tests.support.checks.pages import bytes_of, pages_of, written_of
 from tests.support.clients.sdk import anthropic_answer, openai_answer, responses_answer
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 DEADLINE_S = 60.0
 MAY_FAIL = ("error", "broken", "leaves", "hostile")

@@ -18,7 +18,7 @@ from tests.chaos.hostile_answers import FORBIDDEN, PHRASES
 from tests.chaos.hostile_wire import (
     Answer,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 POLICIES = {
     "replaced": [

@@ -7,7 +7,7 @@ import random
 from tests.chaos.hostile_wire import (
     Answer,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.written_calls import LENIENT, ONE
 
 FORBIDDEN = "rm -rf"

@@ -3,7 +3,6 @@ of them saw."""
 
 import asyncio
 import io
-import json
 import random
 import threading
 import time
@@ -19,8 +18,8 @@ from tests.chaos.hostile import ATTACKS, Attack
 from tests.support.checks.invariants import KEEPALIVES, Seen
 from tests.support.clients.readers import PATHS, request
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
-from tests.support.types import Json
 
 Kind = Literal[
     "text",
@@ -120,7 +119,7 @@ def attack_of(
 
 async def _drop_by_drop(body: Json, lasts_s: float) -> AsyncIterator[bytes]:
     """A body that never comes to its end."""
-    data = json.dumps(body).encode()[:-1] + b" " * 2**20
+    data = as_json(body)[:-1] + b" " * 2**20
     until = time.monotonic() + lasts_s
     yield data
     while time.monotonic() < until:
@@ -265,7 +264,7 @@ class Load:
         seen, began = Seen(dialect, body["stream"]), time.monotonic()
         done = Done(number, kind, body["model"], seen, began, began, 0.0, attack=name)
         # as a file: aiohttp warns of large bodies as bytes
-        sent: Json = {"data": io.BytesIO(json.dumps(body).encode())}
+        sent: Json = {"data": io.BytesIO(as_json(body))}
         if name and ATTACKS[name].slow:
             done.left = True
             sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}

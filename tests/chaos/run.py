@@ -26,12 +26,12 @@ from tests.chaos.hostile import ATTACKS, POLICIES
 from tests.chaos.load import HOSTILE_KEY, HOSTILE_SHARE, Load
 from tests.chaos.upstream import Upstream, upstream
 from tests.support.checks.invariants import settle
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Product, Role, base_config, digest
 from tests.support.servers.proxy import Proxy, proxied
 from tests.support.servers.stores import Server, client, database, own_postgres, own_valkey
 from tests.support.servers.wrong_clock import WrongClock, wrong_clocks
-from tests.support.types import Json
 
 ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
 OF_CLOCKS: tuple[Role, ...] = ("gateway", "judge", "audit")

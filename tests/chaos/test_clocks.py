@@ -18,8 +18,8 @@ from tests.support.clients.readers import (
     under_way,
     words,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import ROOT, Product, base_config
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 SHIFT = """

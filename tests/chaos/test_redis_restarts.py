@@ -12,9 +12,9 @@ from db.connections import conninfo
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.traffic import Traffic, faults
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
 from tests.support.servers.stores import Server, client
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long

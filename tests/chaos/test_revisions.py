@@ -20,8 +20,8 @@ from tests.support.clients.readers import (
     under_way,
     words,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 WORDS = 500

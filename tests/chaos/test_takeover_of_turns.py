@@ -11,10 +11,10 @@ from streams import layout
 from tests.support.checks.invariants import Recorded, call_faults
 from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Child, Product
 from tests.support.servers.proxy import Proxy, proxied
-from tests.support.types import Json
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed

@@ -27,8 +27,8 @@ from db.seals.checkpoints import load_private_key
 from settings.config import Limits
 from streams.fitness import loads_freely
 from tests.support.checks.record import fresh_database
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from tests.support.checks.record import fresh_database
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
-from tests.support.types import Json
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, replaying
 

@@ -21,8 +21,8 @@ from protocol.dialects.table import of_client
 from protocol.records import Record
 from tests.support.checks.markdown import DOCS, names, section, tables
 from tests.support.checks.record import call_id, control_records, fresh_database, whole_call
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, base_config, digest, running
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 PAGE = (DOCS / "use" / "api.md").read_text(encoding="utf-8")

@@ -14,8 +14,8 @@ from db.keys import KeyStore
 from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from tests.support.clients.readers import PATHS
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
-from tests.support.types import Json
 from tests.support.upstreams.replay import Replay
 from tests.support.waiting import wait_for
 
@@ -70,7 +70,7 @@ def post(
         head["anthropic-version"] = "2023-06-01"
     if key is not None:
         head |= {"x-api-key": key} if dialect == "anthropic" else {"authorization": f"Bearer {key}"}
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    data = body if isinstance(body, bytes) else as_json(body)
     return http().post(
         product.url + (path or PATHS[dialect]), content=data, headers=head, timeout=30
     )
@@ -283,7 +283,7 @@ def test_a_wrong_method(product: Product, upstream: Replay, dialect: DialectName
 def test_a_body_that_is_too_large(
     product: Product, upstream: Replay, dialect: DialectName, announced: bool
 ) -> None:
-    large = json.dumps(good(dialect, user="x" * (2**20 + 1))).encode()
+    large = as_json(good(dialect, user="x" * (2**20 + 1)))
     head = {"x-api-key": KEY, "content-type": "application/json"}
     if announced:
         answer = http().post(product.url + PATHS[dialect], content=large, headers=head, timeout=30)
@@ -427,7 +427,7 @@ def test_odd_models_are_refused_and_on_record(
 def test_odd_sessions_are_on_record(
     product: Product, upstream: Replay, dialect: DialectName, session: bytes
 ) -> None:
-    body = json.dumps(good(dialect, n=2)).encode()
+    body = as_json(good(dialect, n=2))
     answer = http().post(
         product.url + PATHS[dialect],
         content=body,
@@ -446,7 +446,7 @@ def test_odd_sessions_are_on_record(
 def test_a_name_past_its_bound_is_refused(
     product: Product, upstream: Replay, dialect: DialectName, header: str, most: int
 ) -> None:
-    body = json.dumps(good(dialect)).encode()
+    body = as_json(good(dialect))
     answer = http().post(
         product.url + PATHS[dialect],
         content=body,

@@ -4,7 +4,6 @@ tests/unit/test_bug_cases.py, broken streams on record are in test_upstream_faul
 Case 13 with the record behind it is in test_stored_turns, more of case 7 in test_continued_turns.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from protocol.request import DialectName
 from tests.support.checks.conformance import configuration
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, ask
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.cases import chunks
 from tests.support.upstreams.product import (
     MODEL,
@@ -76,7 +75,7 @@ def failing(
 def test_case_16_a_rejected_call_is_on_record_and_nowhere_else(
     place: Place, mode: Mode, client: DialectName
 ) -> None:
-    payload = json.dumps(REJECTED).encode()
+    payload = as_json(REJECTED)
     head = chunks({"role": "assistant", "reasoning": "Hm."}, finish=None, done=False)
     reply = (
         Reply(payload, status=400)

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.checks.pages import bytes_of, written_of
 from tests.support.clients.traffic import Kind, request
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
-from tests.support.types import Json
 from tests.support.upstreams.paused_turn import FIRST, FOUND, SECOND, reply
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.recordings import own

@@ -12,6 +12,7 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.raw import Answers
 from tests.support.clients.readers import PATHS, request
+from tests.support.json_values import as_json
 from tests.support.servers.product import KEY, Product, running
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import call_of, new_session
@@ -58,7 +59,7 @@ class Client:
         more: str = "",
     ) -> None:
         """Send a request."""
-        data = json.dumps(request(prompt, dialect, model=model, stream=streams)).encode()
+        data = as_json(request(prompt, dialect, model=model, stream=streams))
         lines = [
             f"POST {PATHS[dialect]} HTTP/{version}",
             f"authorization: Bearer {KEY}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clients.sdk_calls import MODES, Mode, ask
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.paused_turn import CONTAINER, FIRST, FOUND, SEARCH, SECOND, reply
 from tests.support.upstreams.product import (
     Place,

@@ -18,9 +18,9 @@ import pytest
 
 from policy.base import NOTHING_BEFORE, ToolCall
 from policy.judging import prompt as judging
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.up import ENVIRONMENT, up
-from tests.support.types import Json
 
 pytestmark = pytest.mark.timeout(170)
 ROOT = Path(__file__).parents[2]

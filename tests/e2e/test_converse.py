@@ -11,9 +11,9 @@ import httpx2 as httpx
 import openai
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import KEY, Product, base_config
-from tests.support.types import Json
 from tests.support.upstreams import converse as made
 from tests.support.upstreams.product import Place, call_of
 from tests.support.upstreams.replay import Replay, Reply, replaying
@@ -146,7 +146,7 @@ def test_a_blocked_call_reaches_nobody(place: Place, is_streamed: bool) -> None:
     replay.answer(
         streamed(made.thought_call("tooluse_3", arguments='{"command": "rm -rf /"}'))
         if is_streamed
-        else Reply(json.dumps(whole).encode())
+        else Reply(as_json(whole))
     )
     body = {"model": MODEL, "stream": is_streamed, "messages": [{"role": "user", "content": "go"}]}
     body["tools"] = [
@@ -208,9 +208,7 @@ def test_a_judge_may_be_asked_there(place: Place, probability: float, is_let: bo
         nonce = re.findall(rb"<envelope ([0-9a-f]+)>", asked)[0].decode()
         given = {"nonce": nonce, "probability": probability, "explanation": "so it is"}
         content = [{"toolUse": {"toolUseId": "j", "name": "judgement", "input": given}}]
-        return json.dumps(
-            JUDGED | {"output": {"message": {"role": "assistant", "content": content}}}
-        ).encode()
+        return as_json(JUDGED | {"output": {"message": {"role": "assistant", "content": content}}})
 
     replay.answer(streamed(made.thought_call("tooluse_5")), Reply(make=judged))
     body: Json = {

@@ -13,8 +13,8 @@ from protocol.request import DialectName
 from tests.support.checks.deferred import answer as streamed_answer
 from tests.support.clients.answering import direct
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, Said, ask, results, tool
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
-from tests.support.types import Json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import began, client_call, frames, text
 from tests.support.upstreams.frames import delta, end, start, stop

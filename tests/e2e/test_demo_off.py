@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay, Reply
 

@@ -22,8 +22,8 @@ from tests.support.clients.sdk_calls import (
     results,
     tool,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, running
-from tests.support.types import Json
 
 SAYS = "I am the demo model inside Sluice"
 

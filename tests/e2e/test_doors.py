@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from psycopg import sql
 
 from protocol.bytes import eventstream
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, ROOT, Product, base_config, parse_sse
-from tests.support.types import Json
 from tests.support.upstreams import completions, converse, gemini, responses
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.replay import Asked, Replay, Reply, replaying
@@ -199,9 +199,7 @@ def place(
     with replaying() as replay, replaying() as tokens:
         tokens.answer(
             Reply(
-                json.dumps(
-                    {"access_token": GOOGLE_TOKEN, "expires_in": 3600, "token_type": "Bearer"}
-                ).encode()
+                as_json({"access_token": GOOGLE_TOKEN, "expires_in": 3600, "token_type": "Bearer"})
             )
         )
         (folder / "sitecustomize.py").write_text(TOKEN_AT.format(tokens.url))
@@ -218,10 +216,8 @@ def place(
 def invoked() -> bytes:
     """An answer of Invoke: each event in a binary message."""
     said = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}
-    packed = (base64.b64encode(json.dumps(event).encode()).decode() for event in INVOKED)
-    return b"".join(
-        eventstream.message(said, json.dumps({"bytes": one, "p": "ab"}).encode()) for one in packed
-    )
+    packed = (base64.b64encode(as_json(event)).decode() for event in INVOKED)
+    return b"".join(eventstream.message(said, as_json({"bytes": one, "p": "ab"})) for one in packed)
 
 
 def events_of_converse() -> bytes:
@@ -429,9 +425,7 @@ def test_a_judge_is_asked_over_a_door_that_signs(
         }
         content = [{"toolUse": {"toolUseId": "j", "name": "judgement", "input": given}}]
         ended = {"stopReason": "tool_use", "usage": {"inputTokens": 3, "outputTokens": 2}}
-        return json.dumps(
-            ended | {"output": {"message": {"role": "assistant", "content": content}}}
-        ).encode()
+        return as_json(ended | {"output": {"message": {"role": "assistant", "content": content}}})
 
     place.replay.answer(Reply(invoked(), content_type=EVENTS), Reply(make=judged))
     got = ask(place, "chat", "claude-x:0", policy="judged")
@@ -454,7 +448,7 @@ def test_a_judge_is_asked_over_a_door_that_signs(
 def test_an_expired_token_is_read_again_and_no_secret_is_kept(place: Place) -> None:
     """The file is replaced while the product runs, so this comes last; then all that it kept and
     wrote is looked through."""
-    said = json.dumps({"message": f"{FIRST}, {FILE_SECRET} and AKIAFILE4713 have expired"}).encode()
+    said = as_json({"message": f"{FIRST}, {FILE_SECRET} and AKIAFILE4713 have expired"})
     expired = Reply(said, status=403, headers={"x-amzn-errortype": "ExpiredTokenException"})
     place.replay.answer(expired)
     session = new_session()

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -91,7 +91,7 @@ def message(*content: Json, reason: str = "end_turn", streamed: bool = False) ->
         "usage": {"input_tokens": 3, "output_tokens": 5},
     }
     if not streamed:
-        return Reply(json.dumps(body).encode())
+        return Reply(as_json(body))
     events: list[Json] = [
         {"type": "message_start", "message": body | {"content": [], "stop_reason": None}}
     ]
@@ -121,7 +121,7 @@ def completion(said: Json, finish: str = "stop") -> Reply:
     }
     usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
     return Reply(
-        json.dumps(
+        as_json(
             {
                 "id": "chatcmpl-1",
                 "object": "chat.completion",
@@ -130,7 +130,7 @@ def completion(said: Json, finish: str = "stop") -> Reply:
                 "choices": [choice],
                 "usage": usage,
             }
-        ).encode()
+        )
     )
 
 

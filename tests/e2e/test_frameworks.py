@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.clients.frameworks import run_script
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
-from tests.support.types import Json
 
 pytestmark = pytest.mark.timeout(240)
 

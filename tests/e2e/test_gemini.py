@@ -8,7 +8,7 @@ import pytest
 
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import MODES, Mode, ask, openai_client, results, tool
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, check_request
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream

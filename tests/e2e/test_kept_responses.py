@@ -11,8 +11,8 @@ from typing import Any
 import openai
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, KEY, base_config, running
-from tests.support.types import Json
 from tests.support.upstreams.product import Place
 from tests.support.upstreams.replay import Reply, replaying, stream
 from tests.support.upstreams.responses import (
@@ -69,7 +69,7 @@ def client(place: Place) -> Iterator[openai.OpenAI]:
 
 def answered(items: list[Json], *, whole: bool) -> Reply:
     return (
-        Reply(json.dumps(response(items)).encode())
+        Reply(as_json(response(items)))
         if whole
         else stream(frames(events(items)), cutting="random", seed=3)
     )

@@ -15,8 +15,8 @@ import pytest
 
 from gateway.index_page import SERVED
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
-from tests.support.types import Json
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay
 

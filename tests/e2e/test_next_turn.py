@@ -9,8 +9,8 @@ import pytest
 
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, Said, ask, results, tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import Product, parse_sse
-from tests.support.types import Json
 from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes
 from tests.support.upstreams.replay import Replay, Reply, stream
 
@@ -46,9 +46,7 @@ def openai_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
         }
         choice: Json = {"index": 0, "message": message, "finish_reason": stop}
         return Reply(
-            json.dumps(
-                {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-            ).encode()
+            as_json({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
         )
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": word} for word in text.split(" ") if word]
@@ -102,7 +100,7 @@ def anthropic_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
         "usage": {"input_tokens": 20, "output_tokens": 9},
     }
     if whole:
-        return Reply(json.dumps(message).encode())
+        return Reply(as_json(message))
     events: list[Json] = [
         {"type": "message_start", "message": message | {"content": [], "stop_reason": None}}
     ]

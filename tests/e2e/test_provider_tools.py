@@ -8,8 +8,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, running
-from tests.support.types import Json
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import Place, call_of, new_session
 from tests.support.upstreams.replay import Reply, replaying, stream
@@ -83,7 +83,7 @@ def test_beta_names_join_the_operators_and_unknown_ones_are_left_out_and_named(
     place: Place,
 ) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(
         product,
         betas=(
@@ -105,7 +105,7 @@ def test_beta_names_join_the_operators_and_unknown_ones_are_left_out_and_named(
 
 def test_nothing_dropped_is_no_header(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(product)
     assert replay.asked[0].headers["anthropic-beta"] == "own-1"
     assert "x-sluice-dropped" not in said.headers
@@ -113,7 +113,7 @@ def test_nothing_dropped_is_no_header(place: Place) -> None:
 
 def test_a_key_without_the_family_is_refused_before_anything_is_sent(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(product, CLIENT_KEY, tools=[SEARCH])
     assert said.status_code == 400
     assert "web_search" in said.json()["error"]["message"]
@@ -126,7 +126,7 @@ def test_the_operators_tool_goes_to_the_keys_that_have_its_family(place: Place) 
     product, replay = place
     own = {"name": "get_weather", "description": "w", "input_schema": {"type": "object"}}
     for key, expected in ((KEY, [own, ADDED]), (CLIENT_KEY, [own])):
-        replay.answer(Reply(json.dumps(MESSAGE).encode()))
+        replay.answer(Reply(as_json(MESSAGE)))
         assert post(product, key, model="claude-search", tools=[own]).status_code == 200
         assert replay.asked[0].body["tools"] == expected
 
@@ -134,7 +134,7 @@ def test_the_operators_tool_goes_to_the_keys_that_have_its_family(place: Place) 
 @pytest.mark.slow
 def test_a_parameter_that_the_upstream_does_not_have_is_named_and_on_record(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     session = new_session()
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
     request = {
@@ -155,7 +155,7 @@ def test_a_parameter_that_the_upstream_does_not_have_is_named_and_on_record(plac
 
 def test_a_parameter_that_nobody_knows_passes_only_where_the_operator_says_so(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(product, foo=1, bar=2)
     assert (said.status_code, said.headers["x-sluice-dropped"]) == (200, "bar")
     assert replay.asked[0].body["foo"] == 1
@@ -174,7 +174,7 @@ def test_a_client_that_goes_away_in_a_continued_turn_ends_its_second_request(pla
     second = "".join(
         f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in (start, block)
     ).encode()
-    replay.answer(Reply(json.dumps(first).encode()), stream(second, ending="hang"))
+    replay.answer(Reply(as_json(first)), stream(second, ending="hang"))
     session = new_session()
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
     request = {

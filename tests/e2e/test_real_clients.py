@@ -22,8 +22,8 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from protocol.request import DialectName
 from tests.support.clients.node import installed, run_script
 from tests.support.clients.sdk_calls import DIALECTS, anthropic_client
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
-from tests.support.types import Json
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -12,7 +12,7 @@ from protocol.bytes.sse import EventSplitter
 from protocol.records import to_bytes
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS, ask
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.product import (
     MODEL,
     Place,

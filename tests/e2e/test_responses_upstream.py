@@ -9,8 +9,8 @@ from typing import Any
 import openai
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, base_config, running
-from tests.support.types import Json
 from tests.support.upstreams.product import Place, call_of, new_session
 from tests.support.upstreams.replay import Reply, replaying, stream
 from tests.support.upstreams.responses import (
@@ -61,7 +61,7 @@ def first_items(seed: int) -> list[Json]:
 
 def answered(items: list[Json], *, whole: bool, seed: int) -> Reply:
     if whole:
-        return Reply(json.dumps(response(items)).encode())
+        return Reply(as_json(response(items)))
     return stream(frames(events(items)), cutting="random", seed=seed)
 
 

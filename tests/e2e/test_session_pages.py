@@ -15,11 +15,11 @@ from protocol.conversations.histories import MARK_BYTES
 from protocol.errors import InvalidRequest, NotFound
 from tests.support.checks.record import rows
 from tests.support.clients.agent import PAGE, SESSION, TYPED, twelve_calls
+from tests.support.json_values import Json
 from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.clients.readers import Reader, hold_invariants, joined, owned_by, under_way
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, Role
-from tests.support.types import Json
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay, stream
 from tests.support.upstreams.turns import streamed

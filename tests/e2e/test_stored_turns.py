@@ -1,15 +1,14 @@
 """The next request of a chat/completions client to a Messages upstream: its assistant turns are
 those that the upstream sent."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.clients.sdk_calls import MODES, Mode, Said, ask, results, tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, Product
-from tests.support.types import Json
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed
@@ -88,7 +87,7 @@ def answer(content: list[Json], reason: str, *, whole: bool, identity: str) -> R
     }
     if whole:
         return Reply(
-            json.dumps(
+            as_json(
                 {
                     **about,
                     "type": "message",
@@ -96,7 +95,7 @@ def answer(content: list[Json], reason: str, *, whole: bool, identity: str) -> R
                     "stop_reason": reason,
                     "container": CONTAINER,
                 }
-            ).encode()
+            )
         )
     chunks = b"".join(streamed(content, reason, container=CONTAINER["id"], about=about))
     return stream(chunks, cutting="random", seed=len(chunks))
@@ -217,12 +216,12 @@ def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(
         head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
         if mode == "whole":
             return Reply(
-                json.dumps(
+                as_json(
                     head | {"choices": [{"index": 0, "message": said, "finish_reason": finish}]}
-                ).encode()
+                )
             )
         chunk = head | {"choices": [{"index": 0, "delta": said, "finish_reason": finish}]}
-        return stream(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(chunk).encode())
+        return stream(b"data: %s\n\ndata: [DONE]\n\n" % as_json(chunk))
 
     replay.answer(
         reply(

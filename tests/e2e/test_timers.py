@@ -11,8 +11,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.support.json_values import Json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, parse_sse, running
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 BASH = {

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import httpx2 as httpx
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, running
-from tests.support.types import Json
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import call_of, new_session
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
-ANSWER = json.dumps(
+ANSWER = as_json(
     {
         "id": "c",
         "object": "chat.completion",
@@ -34,7 +34,7 @@ ANSWER = json.dumps(
             }
         ],
     }
-).encode()
+)
 HELLO = (
     b"data:"
     b' {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'

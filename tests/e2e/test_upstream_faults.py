@@ -15,9 +15,9 @@ import pytest
 from protocol.request import DialectName
 from tests.e2e.conftest import configured
 from tests.support.clients.sdk_calls import ask
+from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Product, running
-from tests.support.types import Json
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -88,11 +88,11 @@ def failure(
 def error_body(dialect: DialectName, kind: str, message: str = "no") -> bytes:
     """A provider's error, with something in it that is not ours to forward."""
     error = {"type": kind, "message": message, "internal": SECRET}
-    return json.dumps(
+    return as_json(
         {"type": "error", "error": error}
         if dialect == "anthropic"
         else {"error": {**error, "code": None}}
-    ).encode()
+    )
 
 
 STATUSES: list[tuple[int, str, int, int]] = [

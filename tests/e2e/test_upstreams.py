@@ -17,8 +17,8 @@ from tests.support.clients.sdk_calls import (
     ask,
     tool,
 )
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
-from tests.support.types import Json
 from tests.support.upstreams.product import (
     MODEL,
     PROVIDER_KEYS,
@@ -67,7 +67,7 @@ def whole(
                 }
                 for n, (name, value) in enumerate(CALLS)
             ]
-        return json.dumps(
+        return as_json(
             {
                 "id": "chatcmpl-own2",
                 "object": "chat.completion",
@@ -78,14 +78,14 @@ def whole(
                 ],
                 "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
             }
-        ).encode()
+        )
     content: list[Json] = [{"type": "text", "text": text}]
     if calls:
         content += [
             {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": value}
             for n, (name, value) in enumerate(CALLS)
         ]
-    return json.dumps(
+    return as_json(
         {
             "id": "msg_own2",
             "type": "message",
@@ -96,7 +96,7 @@ def whole(
             "stop_sequence": None,
             "usage": {"input_tokens": 20, "output_tokens": 9},
         }
-    ).encode()
+    )
 
 
 def answer_of(upstream: DialectName, mode: Mode, *, calls: bool) -> Reply:

@@ -14,8 +14,8 @@ import pytest
 
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, Product
-from tests.support.types import Json
 from tests.support.upstreams import converse, gemini, responses
 from tests.support.upstreams.cases import frames
 from tests.support.upstreams.product import MODEL, Place, call_of, config, new_session, replayed
@@ -216,12 +216,12 @@ OPENAI: dict[str, bytes] = {
     "error frame": (
         chunks({"content": "so "}).partition(b"\n\n")[0]
         + b"\n\nevent: error\ndata: "
-        + json.dumps(ERROR).encode()
+        + as_json(ERROR)
         + b"\n\n"
     ),
     "logprobs": (
         b"data: "
-        + json.dumps(
+        + as_json(
             {
                 "id": "x",
                 "choices": [
@@ -232,7 +232,7 @@ OPENAI: dict[str, bytes] = {
                     }
                 ],
             }
-        ).encode()
+        )
         + b"\n\n"
         + chunks(finish="stop")
     ),
@@ -247,7 +247,7 @@ OPENAI: dict[str, bytes] = {
         chunks({"content": CALL}, finish="stop").replace(
             b'"finish_reason": null',
             b'"finish_reason": null, "logprobs": '
-            + json.dumps({"content": [{"token": CALL, "logprob": 0}]}).encode(),
+            + as_json({"content": [{"token": CALL, "logprob": 0}]}),
         )
     ),
     "a name that is a call": chunks(
@@ -321,9 +321,7 @@ def test_a_denied_call_in_a_whole_answer_reaches_no_client(
     content = [TEXT, block, *([] if block["type"] == "tool_use" else [RESULT])]
     replay.answer(
         Reply(
-            json.dumps(
-                START | {"content": content, "stop_reason": "end_turn", "stop_sequence": None}
-            ).encode()
+            as_json(START | {"content": content, "stop_reason": "end_turn", "stop_sequence": None})
         )
     )
     answer = post(product, client, "anthropic", session, [{"role": "user", "content": "go"}])

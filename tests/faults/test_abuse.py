@@ -1,7 +1,6 @@
 """Clients that try to get in, to get more than is theirs, or to fill the memory; and secrets, which
 must not turn up anywhere."""
 
-import json
 import re
 import socket
 from collections.abc import Iterable, Iterator
@@ -18,9 +17,9 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.readers import PATHS, request
+from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
-from tests.support.types import Json
 from tests.support.upstreams.product import (
     MODEL,
     PROVIDER_KEYS,
@@ -141,9 +140,9 @@ def _send_until_closed(product: Product, pieces: Iterable[bytes]) -> bytes:
 
 # --- odd requests on a raw socket ---
 
-BODY = json.dumps(
+BODY = as_json(
     {"model": "claude-x", "max_tokens": 5, "messages": [{"role": "user", "content": "go"}]}
-).encode()
+)
 LISTS = b"GET /audit/calls HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 TARGETS = [
     "//audit/calls",
@@ -402,8 +401,8 @@ def test_a7_secrets_turn_up_nowhere(
         "error": {"type": "invalid_request_error", "message": f"bad key {ours} in {upstream.url}"},
     }
     upstream.answer(
-        Reply(json.dumps(echo).encode(), status=400),
-        Reply(json.dumps(echo).encode(), status=500),
+        Reply(as_json(echo), status=400),
+        Reply(as_json(echo), status=500),
         Reply(b'{"choices":'),
         Reply(b"", status=307, headers={"location": f"http://x/?key={ours}"}),
     )

@@ -21,8 +21,8 @@ from aiohttp import web
 
 from protocol.bounds import MAX_OPEN_ASKS
 from streams import layout
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
-from tests.support.types import Json
 from tests.support.waiting import wait_until
 
 CALLS = int(os.environ.get("SLUICE_FAIR_CALLS", "250"))
@@ -36,9 +36,7 @@ MANY = 100
 def _chunk(delta: Json, finish: str | None) -> bytes:
     return (
         b"data: "
-        + json.dumps(
-            {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        ).encode()
+        + as_json({"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
         + b"\n\n"
     )
 

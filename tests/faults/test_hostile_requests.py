@@ -2,7 +2,6 @@
 refused by name, or cost little."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 
 import httpx2 as httpx
@@ -11,8 +10,8 @@ import pytest
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.clients.readers import PATHS
 from tests.support.clients.schemas import doubled
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import Product, base_config, digest, running
-from tests.support.types import Json
 
 ATTACKER = "sk-sluice-attacker"
 SILENCE_S = 2.0
@@ -34,13 +33,13 @@ SLOW_PATTERN = {"properties": {"city": {"pattern": r"\s" * 4_000}}}
 ATTACKS: dict[str, tuple[str, bytes, int, str]] = {
     "a schema of 2^40 steps": (
         "openai",
-        json.dumps({"model": "demo", "messages": SAID, "tools": tool(doubled(40))}).encode(),
+        as_json({"model": "demo", "messages": SAID, "tools": tool(doubled(40))}),
         400,
         "references unfolded",
     ),
     "a pattern that is long to compile": (
         "openai",
-        json.dumps({"model": "demo", "messages": SAID, "tools": tool(SLOW_PATTERN)}).encode(),
+        as_json({"model": "demo", "messages": SAID, "tools": tool(SLOW_PATTERN)}),
         200,
         "",
     ),

@@ -12,8 +12,8 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.clients.readers import PATHS
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import Product, base_config, digest, running
-from tests.support.types import Json
 from tests.support.upstreams.replay import Replay, Reply
 
 ATTACKER = "sk-sluice-attacker"
@@ -146,9 +146,9 @@ def answer(text: str = "", calls: list[Json] | None = None) -> bytes:
         {"tool_calls": calls} if calls else {}
     )
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
-    return json.dumps(
+    return as_json(
         {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    ).encode()
+    )
 
 
 @pytest.mark.slow
@@ -210,9 +210,7 @@ async def test_a_policy_that_hangs_in_a_large_tool_call_costs_its_call_alone(
         choices: list[Json] = [{"index": 0, "delta": {"tool_calls": [delta]}} for delta in deltas]
         choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
         frames = [
-            b"data: "
-            + json.dumps({"id": "c", "model": "m", "choices": [choice]}).encode()
-            + b"\n\n"
+            b"data: " + as_json({"id": "c", "model": "m", "choices": [choice]}) + b"\n\n"
             for choice in choices
         ]
         made = Reply(b"".join([*frames, b"data: [DONE]\n\n"]), content_type="text/event-stream")

@@ -21,9 +21,9 @@ from streams.connection import Connection
 from streams.identity import Identity
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import run_command
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, base_config
 from tests.support.servers.stores import own_valkey
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}

@@ -17,8 +17,8 @@ from sluice.check import doctor
 from sluice.settings import load_config
 from streams import layout
 from tests.support.checks.record import rows
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, ROOT, Product, base_config
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 BODY = {"model": "demo", "messages": [{"role": "user", "content": "run rm -rf"}]}

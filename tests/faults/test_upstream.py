@@ -20,8 +20,8 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.readers import PATHS, request
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, Role
-from tests.support.types import Json
 from tests.support.upstreams.product import (
     MODEL,
     Place,

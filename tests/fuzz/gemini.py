@@ -1,9 +1,7 @@
 """Answers of Gemini, with all that it sends: where fuzzing begins; and what must hold for each
 request to it."""
 
-import json
-
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.gemini import answer, body_of, call, check_request, piece
 
 MODELS = (
@@ -64,7 +62,7 @@ def streams() -> list[bytes]:
 
 def answers() -> list[bytes]:
     """Whole answers."""
-    return [json.dumps(answer(*parts, groundingMetadata=_SOURCES)).encode() for parts in _PARTS]
+    return [as_json(answer(*parts, groundingMetadata=_SOURCES)) for parts in _PARTS]
 
 
 def check(sent: Json) -> None:

@@ -3,7 +3,7 @@
 import json
 
 from protocol.request import DialectName
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 _SCHEMA = {
     "type": "object",
@@ -362,4 +362,4 @@ def errors(dialect: DialectName) -> list[bytes]:
         if dialect == "openai"
         else [{"type": "error", "error": error, "request_id": "req_1"}]
     )
-    return [json.dumps(body).encode() for body in bodies] + [b"<html>bad gateway</html>", b""]
+    return [as_json(body) for body in bodies] + [b"<html>bad gateway</html>", b""]

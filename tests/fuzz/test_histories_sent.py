@@ -17,7 +17,7 @@ from settings.config import Config
 from tests.agents.conftest import MODELS
 from tests.conftest import SEED
 from tests.support.clients.answering import Answer
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.vendors.checking import need
 from tests.support.vendors.server import VENDORS
 from tests.support.vendors.story import Refused

@@ -1,6 +1,5 @@
 """Answers through a session to a client, and what the client reads in them."""
 
-import json
 import random
 import zlib
 from typing import Any
@@ -44,7 +43,8 @@ from protocol.events import (
 from protocol.records import Record
 from protocol.request import DialectName
 from settings.config import Config
-from tests.support.types import Json
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
@@ -211,7 +211,7 @@ class Way(msgspec.Struct, frozen=True):
             "messages": [{"role": "user", "content": "x"}],
             **self.ask,
         }
-        session.begin(json.dumps(body).encode())
+        session.begin(as_json(body))
         return session
 
 
@@ -282,9 +282,9 @@ class Drive:
 def released(session: Session) -> tuple[list[Event], list[Respond]]:
     """What the session gives the client: events, or one whole answer."""
     outputs: list[Output] = session.drain().outputs
-    return [o for o in outputs if not isinstance(o, SendUpstream | Respond)], [
-        o for o in outputs if isinstance(o, Respond)
-    ]
+    return [o for o in outputs if not isinstance(o, SendUpstream | Respond)], of_kind(
+        outputs, Respond
+    )
 
 
 def encoded(session: Session, way: Way, events: list[Event]) -> bytes:

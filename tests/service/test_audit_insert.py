@@ -55,7 +55,7 @@ from tests.support.checks.record import (
     whole_call,
 )
 from tests.support.cpu import slowness
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.waiting import wait_until
 
 

@@ -15,7 +15,7 @@ from db.filters import parse_filters
 from db.read.queries import AuditReader
 from db.read.views import JUDGED_LOGS, VIEWS, ids_of, rows_of
 from tests.support.checks.record import fresh_database
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 VOLUME = Volume(calls=4000, days=10)
 """With some 10,000 tool calls, 4,000 blocks and 100,000 chunks."""

@@ -33,7 +33,7 @@ from tests.support.checks.record import (
     tool_call_record,
     whole_call,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 TOOL_CALL_FIELDS = {
     "call_id",

@@ -40,7 +40,7 @@ from tests.support.checks.record import (
     rows,
     tool_call_record,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 REVISION = "0a1b2c3d4e5f"
 KEYS = {

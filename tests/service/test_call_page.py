@@ -49,10 +49,10 @@ from tests.support.checks.record import (
 )
 from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
+from tests.support.json_values import Json, as_json
 from tests.support.servers.asked import Made, Pages
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import base_config
-from tests.support.types import Json
 from tests.support.waiting import watched
 
 TABS = (
@@ -470,7 +470,7 @@ def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
         {"role": "user" if n % 2 == 0 else "assistant", "content": f"turn {n}"} for n in range(9)
     ]
     bodies = {
-        call: json.dumps({"model": "m", "messages": turns[:n]}).encode()
+        call: as_json({"model": "m", "messages": turns[:n]})
         for call, n in ((first, 7), (second, 9))
     }
     asyncio.run(insert(url, call_record(first), call_record(second), bodies=bodies))

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.dialects.table import DIALECTS
 from tests.support.clients.commands import own_environment, run_command
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 GOOD = """\
 upstreams:

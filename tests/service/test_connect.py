@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.clients.commands import run_command
+from tests.support.json_values import Json
 from tests.support.servers.up import ENVIRONMENT, ROOT, ask, up
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 AGENT = f"""#!{sys.executable}

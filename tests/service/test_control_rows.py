@@ -20,6 +20,7 @@ from protocol.records import EndRecord, JudgementFacts, Record, ScoreRecord, dec
 from settings.config import Config, PolicyStep
 from streams.layout import Entry, judgement_field
 from tests.conftest import SEED
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.record import fresh_database, rows
 from tests.support.checks.sealed import insert, many_rows
 from tests.support.checks.start_records import BODY, START, chunk
@@ -140,7 +141,7 @@ def test_a_row_that_never_came_is_a_hole(recorded: tuple[str, list[Record]], tab
     )
     with Sealer(url) as sealer:
         assert sealer.seal([UUID(CALL)]) == 1
-    [end] = [record for record in records if isinstance(record, EndRecord)]
+    [end] = of_kind(records, EndRecord)
     [(detail,)] = rows(url, "SELECT detail FROM events WHERE kind = %s", KIND)
     assert end.decisions is not None and f"the call's end says {end.decisions}" in detail
     assert verify(url).incomplete_calls == {UUID(CALL)}

@@ -14,8 +14,8 @@ from db.write.debug_logs import DebugLogWriter
 from protocol.errors import AuditUnavailable
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import sluice
+from tests.support.json_values import Json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 BASH = {

@@ -9,7 +9,7 @@ import pytest
 
 from settings.config import Config
 from sluice.eval import dataset, judges, run
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.judges import MODEL, judge_model, judged_by
 
 DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"

@@ -2,7 +2,6 @@
 call's session."""
 
 import asyncio
-import json
 import threading
 from hashlib import sha256
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ from streams.connection import Connection
 from streams.layout import Entry
 from tests.support.checks.deferred import CONFIG, TOOLS, Critical
 from tests.support.checks.owned_calls import BODY, START
+from tests.support.json_values import as_json
 from tests.support.worker_calls import call_info, owned
 from workers.lane import Lane
 from workers.policy.call.owned import OwnedCall
@@ -59,7 +59,7 @@ class Slow(Policy):
 
 def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
+    return b"data: " + as_json({"id": "x", "model": "m", "choices": [choice]}) + b"\n\n"
 
 
 def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
@@ -159,9 +159,9 @@ async def test_a_large_request_is_written_again_beside_the_loop(
 
     monkeypatch.setattr(type(CLIENTS["openai"]), "decode_request", noted)
     messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
-    body = json.dumps(
+    body = as_json(
         {"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}
-    ).encode()
+    )
     start = msgspec.structs.replace(
         START, call_id=layout.new_call_id(), body_sha256=sha256(body).digest()
     )
@@ -193,11 +193,7 @@ async def test_a_large_request_is_written_again_beside_the_loop(
         "stream": [*([one] for one in chunks), Entry(5, 1, "eof", [])],
         "together": [chunks, Entry(5, 1, "eof", [])],
         "broken": [chunks, Entry(5, 1, "failed", [], 0, "upstream_timeout")],
-        "body": [
-            Entry(
-                1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [whole]}).encode()]
-            )
-        ],
+        "body": [Entry(1, 1, "body", [as_json({"id": "x", "model": "m", "choices": [whole]})])],
     }
     await feeder.begin_large(call)
     assert call.inbox.from_stream is (way == "body")

@@ -32,9 +32,9 @@ from streams.layout import BLOB, Entry
 from tests.support.checks.logins import log_in, rename
 from tests.support.checks.record import rows
 from tests.support.clients.followed_call import Call
+from tests.support.json_values import Json
 from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"

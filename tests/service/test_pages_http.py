@@ -26,9 +26,9 @@ from pages.page import Route
 from pages.routes import ROUTES
 from tests.support.checks.logins import browser, log_in, make_key, rename
 from tests.support.checks.record import fresh_database, rows, whole_call
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 ADMIN = "sk-sluice-admin"

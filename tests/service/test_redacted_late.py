@@ -19,6 +19,7 @@ from protocol.records import CallRecord, EndRecord, EventRecord, Record, encode_
 from streams import layout
 from streams.connection import Connection
 from tests.conftest import SEED
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.record import (
     call_id,
     call_record,
@@ -28,8 +29,8 @@ from tests.support.checks.record import (
     whole_call,
 )
 from tests.support.checks.sealed import many_rows, run, verified
+from tests.support.json_values import Json
 from tests.support.servers.writers import writing
-from tests.support.types import Json
 from tests.support.waiting import wait_until
 from workers.audit.bodies import LARGE
 
@@ -108,7 +109,7 @@ async def test_what_waited_in_redis_comes_without_content(
 ) -> None:
     call = layout.new_call_id()
     late = many_rows(call, random.Random(SEED), secret=SECRET)
-    await inserter.insert([record for record in late if isinstance(record, EndRecord)], {})
+    await inserter.insert(of_kind(late, EndRecord), {})
     await redis.call("SET", layout.body_key(call), SECRET * size)
     await redis.call(
         "XADD", layout.audit_key(layout.shard_of(call)), "*", layout.BLOB, encode_records(late)

@@ -20,8 +20,9 @@ from providers.doors.vertex import VertexDoor
 from providers.tokens import Token
 from settings.config import Upstream
 from streams.layout import Dispatch, Entry
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.servers.relay_place import ends, opened
-from tests.support.types import Json
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.upstreams.replay import Reply as Answer
 
@@ -70,13 +71,13 @@ def wrapped(event: Json, indent: int | None = None) -> bytes:
         ":content-type": "application/json",
         ":message-type": "event",
     }
-    return eventstream.message(headers, json.dumps({"bytes": packed, "p": "abc"}).encode())
+    return eventstream.message(headers, as_json({"bytes": packed, "p": "abc"}))
 
 
 def exception(kind: str, message: str) -> bytes:
     return eventstream.message(
         {":message-type": "exception", ":exception-type": kind},
-        json.dumps({"message": message}).encode(),
+        as_json({"message": message}),
     )
 
 
@@ -123,7 +124,7 @@ async def test_a_streamed_answer_of_invoke_is_one_of_messages(
     decoder = DIALECTS["anthropic"].decoder()
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     assert [one.text for one in events if isinstance(one, TextDelta)] == ["one\ntwo \u2028"]
-    [stop] = [one for one in events if isinstance(one, MessageStop)]
+    [stop] = of_kind(events, MessageStop)
     assert stop.stop_reason == "end_turn" and decoder.finish() == []
     [asked] = upstream.asked
     assert asked.body == {

@@ -18,9 +18,9 @@ from tests.support.checks.record import (
     tool_call_record,
 )
 from tests.support.checks.sealed import insert
+from tests.support.json_values import Json
 from tests.support.servers.asked import ask
 from tests.support.servers.product import base_config
-from tests.support.types import Json
 
 NOTICE = "[Sluice: the tool call 'bash' was blocked]"
 

@@ -31,7 +31,9 @@ from streams.layout import Entry
 from streams.metrics import Count
 from streams.scripts import Claimed
 from tests.support.checks.figures import Figure
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.recorded_entries import ends, recorded
+from tests.support.json_values import Json, as_json
 from tests.support.servers.dispatch import (
     BODY,
     GATEWAY,
@@ -44,7 +46,6 @@ from tests.support.servers.dispatch import (
     working,
 )
 from tests.support.servers.scripted import take
-from tests.support.types import Json
 from tests.support.waiting import wait_until
 from workers.policy.call.owned import OwnedCall
 from workers.policy.claims import Claims
@@ -449,9 +450,7 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(
         {"delta": {}, "finish_reason": "tool_calls"},
     ]
     said = [
-        b"data: "
-        + json.dumps({"id": "x", "model": "demo", "choices": [{"index": 0, **s}]}).encode()
-        + b"\n\n"
+        b"data: " + as_json({"id": "x", "model": "demo", "choices": [{"index": 0, **s}]}) + b"\n\n"
         for s in steps
     ]
     judge = {"use": "tool_judge", "model": "demo-judge"}
@@ -585,9 +584,9 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
     }
     chunk = (
         b"data: "
-        + json.dumps(
+        + as_json(
             {"id": "c", "object": "chat.completion.chunk", "model": "demo", "choices": [delta]}
-        ).encode()
+        )
         + b"\n\n"
     )
     async with short_lease(redis_url, database_url, "first") as first:
@@ -662,7 +661,7 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(
     text = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "said"}}]}
     told = layout.pack(layout.Relayed(0, b"0" * 32))
     last = [
-        Entry(1, 1, "chunks", [b"data: " + json.dumps(text).encode() + b"\n\n"]),
+        Entry(1, 1, "chunks", [b"data: " + as_json(text) + b"\n\n"]),
         Entry(2, 1, "closed", [told], 1, "client_gone"),
     ]
     for entry in last:
@@ -683,8 +682,8 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(
         for _, fields in await redis.call("XRANGE", layout.audit_key(0), "-", "+")
         for r in decode_records(fields[1])
     ]
-    [end] = [r for r in records if isinstance(r, EndRecord)]
-    released = [r for r in records if isinstance(r, ReleaseRecord)]
+    [end] = of_kind(records, EndRecord)
+    released = of_kind(records, ReleaseRecord)
     assert (end.reason, end.chunks, end.releases) == ("client_gone", 1, len(released)) and released
     assert end.relayed_sha256 == b"0" * 32
 
@@ -720,7 +719,7 @@ async def test_a_closed_call_ends_though_nothing_more_goes_out_to_its_gateway(
     await redis.call("DEL", layout.gateway_key(0, GATEWAY))
     text = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "said"}}]}
     for entry in (
-        Entry(1, 1, "chunks", [b"data: " + json.dumps(text).encode() + b"\n\n"]),
+        Entry(1, 1, "chunks", [b"data: " + as_json(text) + b"\n\n"]),
         Entry(2, 1, "closed", [], 1, "client_gone"),
     ):
         redis.send_quiet(

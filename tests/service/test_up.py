@@ -14,9 +14,9 @@ import pytest
 
 from sluice.processes import ON_LINUX, started_at
 from tests.support.clients.commands import run_command
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.up import DEAF, ENVIRONMENT, START_S, Up, ask, up
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 STOPS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)

@@ -41,7 +41,7 @@ from tests.support.checks.record import (
     rows,
     tool_call_record,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 from workers.audit import rollups
 from workers.audit.rollups import Rollups
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from settings.config import Config
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def config(**changes: Any) -> Config:

@@ -6,7 +6,7 @@ from protocol import codecs
 from protocol.dialects.table import CLIENTS
 from protocol.request import ChatRequest, DialectName
 from protocol.target import Target
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def read_request(client: DialectName, body: Json) -> ChatRequest:

@@ -8,7 +8,7 @@ from policy.session.session import Session
 from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from streams.layout import Start
-from tests.support.types import Json
+from tests.support.json_values import Json
 from workers.policy.call.owned import OwnedCall
 
 CALL = "01990000-0000-7000-8000-000000000000"

@@ -24,7 +24,7 @@ from providers.doors import azure
 from providers.doors.table import open_door
 from providers.tokens import Token, Tokens
 from settings.config import Upstream
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 

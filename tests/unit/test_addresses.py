@@ -1,8 +1,6 @@
 """URLs of the operator's own network are refused in every spelling, in both dialects, wherever a
 server would fetch them."""
 
-import json
-
 import pytest
 
 from policy.session.effects import Respond, SendUpstream
@@ -10,7 +8,7 @@ from policy.session.session import Session
 from protocol.request import DialectName
 from protocol.requests.addresses import is_private
 from tests.support.clients.answering import CONFIG, MODEL
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 PRIVATE = """http://169.254.169.254/latest http://localhost/ http://LOCALHOST./x https://127.0.0.1 http://2130706433/ http://0x7f000001
@@ -120,9 +118,7 @@ def test_the_request_is_refused_unless_the_operator_lets_it_pass(
             [],
             config,
         )
-        session.begin(
-            json.dumps({"model": MODEL[dialect], "max_tokens": 5, "messages": messages}).encode()
-        )
+        session.begin(as_json({"model": MODEL[dialect], "max_tokens": 5, "messages": messages}))
         [out] = session.drain().outputs
         assert isinstance(out, Respond) == is_refused, out
         if isinstance(out, Respond):

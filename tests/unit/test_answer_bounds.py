@@ -31,10 +31,11 @@ from protocol.events import BlockKind
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import DialectName
 from protocol.text_calls.scanner import CallScanner, Piece
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.sdk_calls import tool
 from tests.support.cpu import cpu_within, slowness
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.many_calls import calls, completion, message
 from tests.support.upstreams.recordings import framed
 
@@ -418,7 +419,7 @@ def test_notes_about_an_answer_have_an_end() -> None:
     answer = Answer("anthropic", "anthropic").feed(
         b"".join(framed("anthropic", [json.dumps(f)]) for f in frames)
     )
-    noted = [r for r in answer.records if isinstance(r, EventRecord)]
+    noted = of_kind(answer.records, EventRecord)
     assert len(noted) == MAX_NOTES + 1
     assert [r.kind for r in noted[-2:]] == ["withheld", "too_many"]
 

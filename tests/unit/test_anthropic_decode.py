@@ -19,7 +19,7 @@ from protocol.events import (
     Usage,
 )
 from tests.support.checks.decoding import decode, texts
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream
 from tests.support.upstreams.recordings import framed, own
 

@@ -33,7 +33,7 @@ from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block, decode
 from tests.support.checks.order import check_messages_frames, read_frames
 from tests.support.clients.sdk import anthropic_answer, anthropic_beta_answer
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.frames import delta, message, start, stop, stream
 from tests.support.upstreams.recordings import own
 

@@ -24,7 +24,7 @@ from protocol.events import (
     TextDelta,
 )
 from tests.support.checks.decoding import texts
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream, whole
 
 

@@ -19,7 +19,7 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.recordings import framed, own, recordings
 from tests.support.upstreams.turns import events, streamed
 

@@ -17,7 +17,7 @@ from protocol.records import ToolCallRecord
 from protocol.request import ChatRequest, DialectName, Tool, ToolChoice
 from tests.support.checks.approving import SCHEMA, approving
 from tests.support.clients.answering import CONFIG, MODEL, Answer
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 WAYS: list[tuple[DialectName, DialectName]] = [
@@ -58,7 +58,7 @@ def body_of(
         ]
     else:
         body["tools"] = [{"name": n, "input_schema": SCHEMA} for n in tools]
-    return json.dumps(body | more).encode()
+    return as_json(body | more)
 
 
 def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "") -> list[bytes]:
@@ -80,8 +80,7 @@ def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "")
         deltas: list[Json] = [{"index": 0, "delta": c, "finish_reason": None} for c in chunks]
         deltas.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"})
         return [
-            b"data: " + json.dumps({"id": "x", "model": "m", "choices": [d]}).encode() + b"\n\n"
-            for d in deltas
+            b"data: " + as_json({"id": "x", "model": "m", "choices": [d]}) + b"\n\n" for d in deltas
         ] + [b"data: [DONE]\n\n"]
     message: Json = {
         "id": "msg",
@@ -372,20 +371,20 @@ def test_one_call_is_one_with_those_in_text(client: DialectName, upstream: Diale
 
 
 def test_the_older_form_is_held_to_it_too() -> None:
-    body = json.dumps(
+    body = as_json(
         {
             "model": MODEL["openai"],
             "stream": True,
             "messages": [{"role": "user", "content": "go"}],
             "functions": [{"name": n, "parameters": SCHEMA} for n in ("bash", "read")],
         }
-    ).encode()
+    )
     delta = {"function_call": {"name": "bash", "arguments": RM}}
     frames = [
         b"data: "
-        + json.dumps(
+        + as_json(
             {"id": "x", "model": "m", "choices": [{"index": 0, "delta": d, "finish_reason": f}]}
-        ).encode()
+        )
         + b"\n\n"
         for d, f in ((delta, None), ({}, "function_call"))
     ] + [b"data: [DONE]\n\n"]
@@ -513,7 +512,7 @@ def test_what_a_provider_runs_is_held_to_it_too(
     }
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
     answer = Answer("anthropic", "anthropic", streams=False, policies=policies, tools=tools).feed(
-        json.dumps(said).encode(), streams=False
+        as_json(said), streams=False
     )
     assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, ToolCallRecord)] == [
         verdict

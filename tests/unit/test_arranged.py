@@ -10,7 +10,7 @@ from protocol import codecs
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 STRICT = "qwen3.8-27b"
 MODELS = {
@@ -31,7 +31,7 @@ INPUT = {
 
 def written(client: str, body: Json, upstream: str, model: str = "", **target: Any) -> Json:
     limit = {"max_tokens": 100} if client == "anthropic" else {}
-    asked = json.dumps({"model": model or MODELS[upstream], **limit, **body}).encode()
+    asked = as_json({"model": model or MODELS[upstream], **limit, **body})
     made = codecs.encode_request(
         CLIENTS[client].decode_request(asked), Target(dialect=upstream, **target)
     )

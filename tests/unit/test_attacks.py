@@ -46,8 +46,9 @@ from tests.support.checks.block_runs import (
     server,
     text,
 )
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import make as make_session
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.denied_call import CALL, DANGER, INPUT, anthropic
 
 
@@ -197,7 +198,7 @@ def test_texts_that_make_no_call_come_out_as_they_came() -> None:
 def test_a_call_across_texts_is_on_record_whole_and_goes_out_once_where_it_is_allowed() -> None:
     run = Run(Deny("never")).feed(*texts(*ACROSS["between the keys"])).finish()
     assert run.text == "".join(ACROSS["between the keys"])
-    assert run.rows("name", "arguments")[-1] == ("bash", json.dumps(INPUT).encode())
+    assert run.rows("name", "arguments")[-1] == ("bash", as_json(INPUT))
 
 
 def test_a_text_inside_another_is_refused() -> None:
@@ -493,11 +494,7 @@ def test_an_unmodelled_frame_of_a_call_waits_for_its_verdict_and_goes_with_it() 
     def fed(run: Run, call: list[Event]) -> Run:
         return run.feed(*call[:-1], raw(0), call[-1])
 
-    assert not [
-        e
-        for e in fed(Run(Deny()), client(0, arguments='{"a":"rm"}')).out
-        if isinstance(e, RawDelta)
-    ]
+    assert not of_kind(fed(Run(Deny()), client(0, arguments='{"a":"rm"}')).out, RawDelta)
     assert [type(e) for e in fed(Run(Deny()), client(0)).out] == [
         BlockStart,
         ArgumentsDelta,
@@ -509,7 +506,7 @@ def test_an_unmodelled_frame_of_a_call_waits_for_its_verdict_and_goes_with_it() 
 def test_an_unmodelled_frame_of_a_result_waits_for_the_verdict_on_its_call() -> None:
     start, stop = result(0, "srvtoolu_x")
     denied = Run(Deny("web_search")).feed(start, raw(0), stop)
-    assert not [e for e in denied.out if isinstance(e, RawDelta)]
+    assert not of_kind(denied.out, RawDelta)
     assert [type(e) for e in Run(Deny()).feed(start, raw(0), stop).out] == [
         BlockStart,
         RawDelta,
@@ -628,7 +625,7 @@ def test_what_upstream_says_of_an_error_is_text_like_any_other() -> None:
         outputs, _ = started(policy, event=MessageStart("x", "m"), stop=said)
         assert DANGER not in repr(outputs)
     failed = make_session([NoDanger()])
-    failed.error_status(400, json.dumps({"error": {"message": f"so {DANGER}"}}).encode(), "")
+    failed.error_status(400, as_json({"error": {"message": f"so {DANGER}"}}), "")
     taken = failed.drain().outputs
     assert DANGER not in repr(taken)
     assert isinstance(taken[-1], Respond)

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from db.filters import filters_of, parse_filters
 from db.read.counts import parse_counts
 from pages.audit.api import _document, _make_router, _offers
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT: Json = json.loads(_document())

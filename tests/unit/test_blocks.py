@@ -41,7 +41,7 @@ from tests.support.checks.block_runs import (
     server,
     text,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 CITATION = {"type": "char_location", "cited_text": "secret"}
 

@@ -26,8 +26,8 @@ from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from settings.config import Config, Limits
 from tests.support.cpu import counted
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 from tests.support.worker_calls import call_info
 
 ROOT = Path(__file__).parents[2]
@@ -458,7 +458,7 @@ ANSWERS: dict[str, Callable[[int], bytes]] = {
 
 def streamed(chunk: bytes) -> Session:
     one = session("openai")
-    one.begin(json.dumps(openai(stream=True)).encode())
+    one.begin(as_json(openai(stream=True)))
     one.drain()
     one.chunks(1, [chunk])
     return one
@@ -466,7 +466,7 @@ def streamed(chunk: bytes) -> Session:
 
 def whole(n: int) -> Session:
     one = session("openai")
-    one.begin(json.dumps(openai()).encode())
+    one.begin(as_json(openai()))
     one.drain()
     choice = '{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"a"}}'
     one.body(1, f'{{"id":"a","choices":[{choice}],"x":[{"1," * (n - 30)}1]}}'.encode())

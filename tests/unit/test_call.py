@@ -10,6 +10,7 @@ from protocol.records import ChunksRecord, ReleaseRecord, decode_records
 from settings.config import Config
 from streams import layout
 from streams.layout import Entry
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.owned_calls import BODY, START, chunk, fragment
 from tests.support.worker_calls import call_info, owned
 from workers.policy.call.owned import OwnedCall
@@ -88,7 +89,7 @@ def test_chunks_of_a_broken_step_are_on_record_once(
     # the session took them, and what it wants cannot be had
     monkeypatch.setattr(call.session.out, "drain", lambda: 1 / 0)
     assert call.feed_entry(entry) and call.is_broken
-    chunks = [r for r in call.end_records("policy_failed", -1, 5) if isinstance(r, ChunksRecord)]
+    chunks = of_kind(call.end_records("policy_failed", -1, 5), ChunksRecord)
     assert [(r.seq, list(r.raw)) for r in chunks] == [(1, list(entry.chunks))]
 
 

@@ -20,7 +20,7 @@ from protocol.events import BlockKind, BlockStart
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import DialectName
 from settings.config import Config
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import function_call, response
 from tests.support.worker_calls import call_info
 
@@ -114,13 +114,13 @@ def told(
         "stream": whole is None,
         "messages": history(client, before),
     }
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     session.turns([])
     if whole is None:
         session.chunks(1, frames(upstream, ids, kind=kind))
         session.eof()
     else:
-        session.body(1, json.dumps(whole).encode())
+        session.body(1, as_json(whole))
     return session.drain()
 
 
@@ -229,7 +229,7 @@ def test_who_counts_anew_in_each_answer_gives_no_two_conversations_one_id(
                 "model": "m",
                 "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
             }
-        session.body(1, json.dumps(answer).encode())
+        session.body(1, as_json(answer))
         effects = session.drain()
         assert released(effects) == recorded(effects)
         given_out += released(effects)

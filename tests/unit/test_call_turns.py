@@ -21,13 +21,13 @@ from protocol.request import ChatRequest, DialectName, ToolResultPart, ToolUsePa
 from protocol.target import Target
 from settings.config import Config
 from streams import layout
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
 from workers.policy.turns import NONE, pack_newest, unpack_fact
 
 CALL = {"id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "claude-x",
         "messages": [
@@ -36,7 +36,7 @@ BODY = json.dumps(
             {"role": "tool", "tool_call_id": "toolu_1", "content": "y"},
         ],
     }
-).encode()
+)
 START = start_of(BODY)
 THINKING: Json = {"type": "thinking", "thinking": "t", "signature": "s"}
 USE: Json = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}

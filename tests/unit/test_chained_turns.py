@@ -1,8 +1,6 @@
 """Answers without tool calls that a Responses client goes on with: what sealed them comes back from
 the record."""
 
-import json
-
 import pytest
 
 from policy.session.effects import SendUpstream
@@ -12,7 +10,7 @@ from protocol.dialects.turns import StoredTurn, WantedTurns
 from protocol.stored_answers import StoredAnswers
 from settings.config import Config
 from tests.support.checks.decoding import turns_of
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import response
 from tests.support.worker_calls import call_info
 
@@ -84,7 +82,7 @@ def whole(upstream: str) -> bytes:
                 "id": "x",
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
             }
-    return json.dumps(said).encode()
+    return as_json(said)
 
 
 def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
@@ -103,7 +101,7 @@ def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
         "input": "next",
         "previous_response_id": f"resp_{EARLIER.replace('-', '')}",
     }
-    session.begin(json.dumps(asked | {"reasoning": {"effort": "high"}}).encode())
+    session.begin(as_json(asked | {"reasoning": {"effort": "high"}}))
     said = {
         "type": "message",
         "role": "assistant",

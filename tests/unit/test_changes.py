@@ -26,7 +26,7 @@ from protocol.request import (
 )
 from tests.support.checks.approving import SCHEMA, approving
 from tests.support.clients.changed import BODIES, MODEL, every_way, sent_by, texts
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 OTHER = {
     "type": "object",

@@ -31,9 +31,10 @@ from protocol.events import (
 from protocol.request import ChatRequest, DialectName
 from protocol.target import Target
 from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.sdk import openai_answer
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT, framed
 
 SHARED = ROOT.parent / "shared" / "dialect-streams"
@@ -70,7 +71,7 @@ def body_of(entry: Json) -> bytes:
 def chunks(*said: Json) -> list[Event]:
     return decode(
         "openai",
-        [b"data: " + json.dumps(one).encode() + b"\n\n" for one in said] + [b"data: [DONE]\n\n"],
+        [b"data: " + as_json(one) + b"\n\n" for one in said] + [b"data: [DONE]\n\n"],
     )
 
 
@@ -400,7 +401,7 @@ def test_what_a_vendor_does_otherwise_is_read(what: str, said: list[Json], want:
     elif isinstance(stop, UpstreamFailed):
         found["failed"] = stop.kind
     assert {name: found.get(name) for name in want} == want
-    assert not [e for e in events if isinstance(e, Opaque)]
+    assert not of_kind(events, Opaque)
 
 
 BESIDE: Json = {
@@ -421,7 +422,7 @@ def test_together_says_the_text_twice_and_it_is_left_out_where_it_is_the_same() 
         )
 
     events = chunks(said("h", "h"), said("i", "i"), said("", "", "stop"))
-    assert not [e for e in events if isinstance(e, Opaque)]
+    assert not of_kind(events, Opaque)
     assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "hi"
     other = chunks(said("h", "h"), said("i", "something else"), said(None, "", "stop"))
     assert [e.what for e in other if isinstance(e, Opaque)] == ["choice field text"]
@@ -434,7 +435,7 @@ def test_what_stands_beside_the_answer_and_is_no_word_is_withheld_by_name(field:
     said[0] = {**HI, "provider": "A whole sentence."} if field == "provider" else HI
     assert [e.what for e in chunks(*said) if isinstance(e, Opaque)] == [f"field {field}"]
     named = DIALECTS["openai"].decoder(frozenset((f"field {field}",)))
-    events = [e for c in said for e in named.feed(b"data: " + json.dumps(c).encode() + b"\n\n")]
+    events = [e for c in said for e in named.feed(b"data: " + as_json(c) + b"\n\n")]
     assert [e.body[field] for e in events if isinstance(e, RawDelta)] == [
         said[0].get(field) or told
     ]
@@ -455,7 +456,7 @@ def test_pages_beside_the_text_are_citations_and_the_search_is_on_record() -> No
     (ran,) = (
         e for e in events if isinstance(e, BlockStart) and e.kind is BlockKind.SERVER_TOOL_USE
     )
-    assert ran.name == "web_search" and not [e for e in events if isinstance(e, Opaque)]
+    assert ran.name == "web_search" and not of_kind(events, Opaque)
     xai = chunks(HI, one({}, "stop", citations=["https://a"]))
     assert [e.value.url for e in xai if isinstance(e, AttachmentDelta)] == ["https://a"]
     late = chunks(HI, STOP, one({}, citations=["https://a"]))
@@ -515,9 +516,9 @@ def test_log_probabilities_of_reasoning_go_with_it(stream: bool) -> None:
     events = (
         chunks(*said)
         if stream
-        else codecs.decode_whole("openai", json.dumps({"id": "m", "choices": [whole]}).encode())
+        else codecs.decode_whole("openai", as_json({"id": "m", "choices": [whole]}))
     )
-    assert not [e for e in events if isinstance(e, Opaque)]
+    assert not of_kind(events, Opaque)
     for streamed in (True, False):
         request = ChatRequest(dialect="openai", model="m", stream=streamed)
         answer = openai_answer(

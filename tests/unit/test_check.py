@@ -11,7 +11,7 @@ from settings.config import Config, Key
 from sluice.check import check, time_limit
 from sluice.check.trial import Tried, demo_judgement, try_call, try_text
 from sluice.config_file import parse
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 UPSTREAM = (
     "upstreams: {u: {dialect: openai, base_url: 'http://h/v1', api_key_env: MY_KEY}}\nmodels:"

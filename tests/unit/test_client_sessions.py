@@ -16,6 +16,7 @@ from protocol.conversations.sessions import SessionHeaders
 from protocol.records import CallRecord, EventRecord
 from protocol.request import ChatRequest
 from settings.config import Config
+from tests.support.json_values import as_json
 from tests.support.worker_calls import call_info
 
 UUID = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
@@ -121,7 +122,7 @@ def _begun(
     call: CallInfo, body: dict[str, object], policies: list[Policy] | None = None
 ) -> tuple[CallRecord, list[EventRecord]]:
     session = Session(call, policies or [], Config())
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     records = session.drain().records
     return next(r for r in records if isinstance(r, CallRecord)), [
         r for r in records if isinstance(r, EventRecord) and r.kind == "identified"
@@ -144,9 +145,9 @@ def test_the_session_of_the_body_is_that_of_the_call_and_an_event_says_so() -> N
     # a second owner, or one that begins anew, says the same
     assert _begun(_CALL, body) == (record, [event])
     session = Session(_CALL, [], Config())
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     again = session.anew()
-    again.begin(json.dumps(body).encode())
+    again.begin(as_json(body))
     assert [record, event] == again.drain().records[:2]
 
 

@@ -38,8 +38,9 @@ from protocol.records import (
 )
 from protocol.request import ChatRequest
 from settings.config import Config, PolicyStep
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 CALL = ToolCall(1, 0, "t", "bash", '{"command": "ls"}', {"command": "ls"}, None, nonce="mark")
@@ -369,7 +370,7 @@ def played(policies: Sequence[Policy], *probabilities: float | str) -> SessionEf
     """What becomes of a call of `ls`, where judges answer that."""
     call = call_info(nonce="nonce", max_arguments_bytes=1000)
     session = Session(call, policies, Config())
-    session.begin(json.dumps(REQUEST).encode())
+    session.begin(as_json(REQUEST))
     session.drain()
     session.chunks(
         1, [call_chunk(0, "bash", '{"command": "ls"}'), chunk(finish="tool_calls"), DONE]
@@ -411,7 +412,7 @@ def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
         "audit": {"rate": 1, "budget": {"count": 3}},
     }
     taken = played(series(step), 0.3, 0.7)
-    scores = [r for r in taken.records if isinstance(r, ScoreRecord)]
+    scores = of_kind(taken.records, ScoreRecord)
     assert [
         (s.step, s.monitor, s.policy, s.value, s.why, s.latency_ms, s.input_tokens, s.output_tokens)
         for s in scores
@@ -420,7 +421,7 @@ def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
         (1, "model", "control", 0.3, "w", 9, 300, 20),
         (2, "second", "control", 0.7, "w", 9, 300, 20),
     ]
-    [made] = [r for r in taken.records if isinstance(r, DecisionRecord)]
+    [made] = of_kind(taken.records, DecisionRecord)
     assert (made.policy, made.protocol, made.action, made.score, made.threshold) == (
         "control",
         "threshold",
@@ -429,9 +430,9 @@ def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
         0.6,
     )
     assert (made.audit, made.audit_rate, made.audit_budget) == ("sampled", 1.0, 3)
-    [call] = [r for r in taken.records if isinstance(r, ToolCallRecord)]
+    [call] = of_kind(taken.records, ToolCallRecord)
     assert (call.verdict, call.reason, call.policy) == ("block", "score", "control")
-    assert len([r for r in taken.records if isinstance(r, JudgementRecord)]) == 2
+    assert len(of_kind(taken.records, JudgementRecord)) == 2
     assert texts(taken.outputs) == NEUTRAL
 
 
@@ -441,7 +442,7 @@ def test_what_a_rule_blocks_no_monitor_lets_pass() -> None:
         ({"use": "control", "monitors": fixed(0.0)}, rules),
         (rules, {"use": "control", "monitors": [asks("a")]}),
     ):
-        [call] = [r for r in played(series(*steps)).records if isinstance(r, ToolCallRecord)]
+        [call] = of_kind(played(series(*steps)).records, ToolCallRecord)
         assert (call.verdict, call.policy, call.rule) == ("block", "tool_rules", "no-bash")
 
 
@@ -558,7 +559,7 @@ def in_order(order: Sequence[int], *, durable: bool) -> tuple[str, list[Any]]:
         "audit": {"rate": 0.5, "at": 0.3},
     }
     session = Session(call, series(step), Config())
-    session.begin(json.dumps(REQUEST).encode())
+    session.begin(as_json(REQUEST))
     session.drain()
     raw = [call_chunk(n, "bash", f'{{"command": "ls {n}"}}') for n in range(2)]
     session.chunks(1, [*raw, chunk(finish="tool_calls"), DONE])

@@ -37,7 +37,7 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest
 from tests.support.cpu import cpu_within
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 CHUNK = '{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":%s,"finish_reason":%s}]}'
 
@@ -66,7 +66,7 @@ class Session:
         tools: tuple[Json, ...] = (),
     ) -> None:
         """Add a call."""
-        body = json.dumps({"messages": messages}).encode()
+        body = as_json({"messages": messages})
         found, call = history(body), UUID(int=len(self.calls) + 1)
         item = {
             "call_id": str(call),
@@ -126,7 +126,7 @@ def test_items_of_responses_are_turns_and_what_went_out_is_no_turn_of_the_client
     session = Session()
     for items in (first, [*first, *output, result], "only a text"):
         body, call = (
-            json.dumps({"model": "m", "input": items}).encode(),
+            as_json({"model": "m", "input": items}),
             UUID(int=len(session.calls) + 1),
         )
         found = history(body)

@@ -30,7 +30,8 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.checks.decoding import by_block, digest
-from tests.support.types import Json
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams import converse as made
 
 SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"
@@ -165,7 +166,7 @@ def test_the_recorded_facts_come_out(name: str) -> None:
     need()
     want = RECORDED[name]["facts"]
     events = events_of(RECORDED[name])
-    got, blocks = facts(events), [e for e in events if isinstance(e, BlockStart)]
+    got, blocks = facts(events), of_kind(events, BlockStart)
     text, thinking = "".join(got["text"].values()), "".join(got["thinking"].values())
     assert (len(text), digest(text), len(thinking)) == (
         want["text_chars"],
@@ -304,7 +305,7 @@ def test_a_block_of_citations_alone_is_about_the_text_before_it(
         "usage": {},
     }
     streamed = decode(made.written(*pieces, *made.ended("end_turn")))
-    for events in (streamed, codecs.decode_whole("converse", json.dumps(whole).encode())):
+    for events in (streamed, codecs.decode_whole("converse", as_json(whole))):
         found = [(e.index, e.value.url) for e in events if isinstance(e, AttachmentDelta)]
         assert sorted([*found, *((-1, e.what) for e in events if isinstance(e, Opaque))]) == sorted(
             wanted
@@ -398,7 +399,7 @@ def test_fields_of_a_model_that_say_nothing_are_not_named(fields: Any, withheld:
     }
     for events in (
         decode(made.written(made.begun(), stop)),
-        codecs.decode_whole("converse", json.dumps(whole).encode()),
+        codecs.decode_whole("converse", as_json(whole)),
     ):
         assert sum(isinstance(e, Opaque) for e in events) == withheld
 
@@ -535,7 +536,7 @@ def test_a_malformed_answer_is_a_failure(reason: str) -> None:
 )
 def test_an_error_answer_is_read_by_its_kind(status: int, name: str, kind: str) -> None:
     failed = DIALECTS["converse"].decode_error(
-        status, json.dumps({"__type": name, "message": "why"}).encode(), "3"
+        status, as_json({"__type": name, "message": "why"}), "3"
     )
     assert (failed.kind, failed.message, failed.status, failed.retry_after) == (
         kind,
@@ -582,7 +583,7 @@ def test_a_whole_answer_is_read_block_by_block() -> None:
         "usage": {"inputTokens": 1},
         "trace": {"a": 1},
     }
-    events = codecs.decode_whole("converse", json.dumps(body).encode())
+    events = codecs.decode_whole("converse", as_json(body))
     kinds = [(e.index, e.kind) for e in events if isinstance(e, BlockStart)]
     assert kinds == [
         (0, "thinking"),
@@ -608,8 +609,8 @@ def test_a_whole_answer_is_read_block_by_block() -> None:
         b"[]",
         b"{",
         b'{"output": {}}',
-        json.dumps(body | {"output": two}).encode(),
-        json.dumps(body | {"stopReason": "odd"}).encode(),
+        as_json(body | {"output": two}),
+        as_json(body | {"stopReason": "odd"}),
     ):
         with pytest.raises(RemoteProtocolError):
             codecs.decode_whole("converse", wrong)

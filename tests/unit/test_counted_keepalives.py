@@ -15,10 +15,11 @@ from protocol.events import UpstreamFailed
 from settings.config import Config
 from streams.layout import Entry, unpack_reply
 from tests.support.checks.owned_calls import START, chunk
+from tests.support.json_values import as_json
 from tests.support.worker_calls import call_info, owned
 from workers.policy.call.owned import OwnedCall
 
-BODY = json.dumps({"model": "demo", "stream": True, "input": "x", "instructions": "long"}).encode()
+BODY = as_json({"model": "demo", "stream": True, "input": "x", "instructions": "long"})
 CHAT = {
     "upstreams": {"chat": {"dialect": "openai", "base_url": "http://127.0.0.1:1"}},
     "models": [{"match": "*", "upstream": "chat"}],

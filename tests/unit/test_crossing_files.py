@@ -13,8 +13,8 @@ from protocol.dialects.table import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 CSV = "a,b\n1,2\n"
 DATA = base64.b64encode(CSV.encode()).decode()

@@ -39,7 +39,7 @@ from tests.support.checks.deferred import (
 )
 from tests.support.clients.answering import Answer, direct
 from tests.support.clients.sdk_answers import WAYS
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import (
     began,

@@ -22,7 +22,7 @@ from tests.support.checks.deferred import (
     ended,
 )
 from tests.support.clients.answering import Answer, direct
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import calls_of, text_of
 from tests.support.upstreams.recordings import Recording
@@ -90,7 +90,7 @@ def rich(
             {} if bare else {"x_groq": {"id": "req_1"}}
         )
         return (
-            b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in [*frames, last])
+            b"".join(b"data: " + as_json(frame) + b"\n\n" for frame in [*frames, last])
             + b"data: [DONE]\n\n"
         )
     message: Json = {

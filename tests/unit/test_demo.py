@@ -16,7 +16,7 @@ from protocol.bounds import DEMO_CALLS, DEMO_CHARS, DEMO_TOOLS, DEMO_WORDS
 from protocol.request import DialectName
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.cpu import cpu_within
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 WEATHER = {
@@ -46,7 +46,7 @@ def asked(
         "messages": [{"role": "user", "content": words}],
         "tools": offered,
     }
-    return json.dumps(request | (body or {})).encode()
+    return as_json(request | (body or {}))
 
 
 def said(
@@ -396,7 +396,7 @@ part = st.fixed_dictionaries(
 @pytest.mark.slow
 def test_never_raises(request: Json) -> None:
     for dialect in DIALECTS:
-        assert demo.script(dialect, "chat", json.dumps(request).encode()).status in (200, 400)
+        assert demo.script(dialect, "chat", as_json(request)).status in (200, 400)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from demo.schema import SizeBudget, TooMuch, instance, required
 from protocol.bounds import DEMO_MADE_CHARS, DEMO_VALUES
 from tests.support.cpu import cpu_within, slowness
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 class Node(BaseModel):

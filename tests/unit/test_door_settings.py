@@ -9,7 +9,7 @@ import pytest
 from settings.config import Config, Upstream
 from sluice.check import check, upstreams
 from sluice.config_file import parse
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.replay import replaying
 
 VERTEX = {

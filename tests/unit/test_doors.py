@@ -24,7 +24,7 @@ from providers.doors.vertex import VertexDoor
 from providers.sigv4 import AwsKey
 from providers.tokens import Token
 from settings.config import Upstream
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 MESSAGES = {
     "model": "claude-x@1:0",
@@ -83,7 +83,7 @@ def made(
     async def ask() -> tuple[str, str, dict[str, str], Any]:
         door = open_door(Upstream.model_validate(settings))
         sent = await door.request(
-            endpoint, json.dumps(body if body is not None else {"model": "m"}).encode(), betas
+            endpoint, as_json(body if body is not None else {"model": "m"}), betas
         )
         await door.close()
         line, *lines = sent.head.decode().removesuffix("content-length: ").split("\r\n")
@@ -523,7 +523,7 @@ def test_an_expired_token_is_worth_another_try_if_there_is_another(tmp_path: Pat
 
     async def run() -> None:
         door = open_door(Upstream.model_validate(settings))
-        body = json.dumps(MESSAGES).encode()
+        body = as_json(MESSAGES)
         first = await door.request("messages", body, ())
         assert b"x-amz-security-token: token-1" in first.head
         assert not door.is_stale(403, expired, first.let_in)

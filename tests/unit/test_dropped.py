@@ -1,7 +1,5 @@
 """The header x-sluice-dropped: names, ASCII, bounded; and that answers carry it."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from settings.config import Config
 from streams import layout
 from streams.layout import Entry
 from tests.support.checks.owned_calls import BODY
+from tests.support.json_values import as_json
 from tests.support.worker_calls import call_info, owned, start_of
 
 CHUNK = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
@@ -58,7 +57,7 @@ def test_the_head_of_the_answer_names_what_was_dropped(dropped: tuple[str, ...])
     assert dispatched is not None
     assert HEADER not in layout.unpack_reply(dispatched.reply).headers
     call.answered()
-    call.feed_entry(Entry(1, 1, "chunks", [b"data: " + json.dumps(CHUNK).encode() + b"\n\n"]))
+    call.feed_entry(Entry(1, 1, "chunks", [b"data: " + as_json(CHUNK) + b"\n\n"]))
     release = call.next_release(2)
     assert release is not None
     headers = layout.unpack_reply(release.reply).headers

@@ -15,7 +15,7 @@ from protocol.request import ChatRequest
 from settings.config import PolicyStep
 from sluice.check.check import examine
 from sluice.config_file import parse
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def ask(rules: Json, tool: str, /, **arguments: Any) -> Verdict:

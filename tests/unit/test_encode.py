@@ -27,7 +27,7 @@ from protocol.events import (
 from protocol.request import ChatRequest, DialectName
 from tests.support.checks.decoding import decode
 from tests.support.clients.sdk import anthropic_answer, openai_answer
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 DIALECTS: list[DialectName] = ["openai", "anthropic"]

@@ -7,8 +7,8 @@ import pytest
 
 from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 TURN = 4
 

@@ -7,7 +7,7 @@ import pytest
 
 from sluice.errors import SettingsError
 from sluice.eval import bounds
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def case(name: str, label: str, verdict: str, category: str = "shell.destroy", **more: Any) -> Json:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluice.eval.dataset import MAX_CALL_BYTES, DatasetError, read
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 CASE = {"id": "a", "tool": "bash", "arguments": {"command": "ls"}, "label": "benign"}
 TRANSCRIPT: Json = {

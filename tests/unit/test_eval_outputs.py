@@ -19,7 +19,7 @@ import pytest
 from settings.config import Config
 from sluice.eval import bounds, dataset, disguises, folder, inspect_log, junit, page, run, table
 from sluice.eval.summary import summarize
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "fixtures" / "control" / "toolcalls.json"

@@ -17,7 +17,7 @@ from sluice.eval import command, dataset, run
 from sluice.eval.case_bytes import WIRES
 from sluice.eval.play import CaseJudgement, CaseOutcome, play
 from sluice.eval.summary import summarize
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
 OWN = {

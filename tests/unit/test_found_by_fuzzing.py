@@ -36,8 +36,9 @@ from protocol.events import (
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, TextCall, Thought
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 from tests.support.upstreams.frames import delta, end, message, start, stop
 from tests.support.upstreams.recordings import framed
 from tests.support.worker_calls import call_info
@@ -240,9 +241,7 @@ def test_a_count_that_no_record_can_hold_is_refused() -> None:
                 "usage": usage,
             }
         with pytest.raises(RemoteProtocolError):
-            codecs.decode_whole(
-                "openai" if dialect == "openai" else "anthropic", json.dumps(body).encode()
-            )
+            codecs.decode_whole("openai" if dialect == "openai" else "anthropic", as_json(body))
 
 
 @pytest.mark.parametrize("missing", ["id", "name"])
@@ -250,7 +249,7 @@ def test_a_providers_call_without_an_id_or_a_name_is_refused(missing: str) -> No
     call = {"type": "server_tool_use", "id": "t", "name": "bash", "input": {}} | {missing: ""}
     body = {"id": "m", "type": "message", "content": [call], "stop_reason": "tool_use"}
     with pytest.raises(RemoteProtocolError):
-        codecs.decode_whole("anthropic", json.dumps(body).encode())
+        codecs.decode_whole("anthropic", as_json(body))
 
 
 def test_annotations_of_a_whole_answer_with_calls_go_with_its_text() -> None:
@@ -266,9 +265,9 @@ def test_annotations_of_a_whole_answer_with_calls_go_with_its_text() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     said = {"role": "assistant", "content": "x", "annotations": [annotation], "tool_calls": [call]}
     body = {"id": "m", "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}]}
-    events = codecs.decode_whole("openai", json.dumps(body).encode())
+    events = codecs.decode_whole("openai", as_json(body))
     assert [e.value.raw for e in events if isinstance(e, AttachmentDelta)] == [annotation]
-    assert not [e for e in events if isinstance(e, Opaque)]
+    assert not of_kind(events, Opaque)
 
 
 def test_reasoning_inside_a_fence_is_found() -> None:
@@ -290,9 +289,7 @@ def test_a_tag_with_a_line_end_in_it_is_found_wherever_it_is_cut() -> None:
 def test_content_that_is_no_list_is_no_turn(content: Any) -> None:
     turn = TurnBuilder()
     turn.body(
-        json.dumps(
-            {"type": "message", "id": "m", "stop_reason": "end_turn", "content": content}
-        ).encode()
+        as_json({"type": "message", "id": "m", "stop_reason": "end_turn", "content": content})
     )
     assert not turn.complete
 
@@ -322,7 +319,7 @@ def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
     block: Json,
 ) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]}
-    request = CLIENTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
+    request = CLIENTS["anthropic"].decode_request(as_json(body), endpoint="messages")
     with pytest.raises(InvalidRequest):
         codecs.encode_request(request, Target(dialect="openai"))
     written = codecs.encode_request(request, Target(dialect="anthropic"))
@@ -348,7 +345,7 @@ def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
         "messages": [{"role": "user", "content": "x"}],
         "functions": [{"name": "f"}],
     }
-    session.begin(json.dumps(asked).encode())
+    session.begin(as_json(asked))
     calls = [
         {"index": i, "id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in (0, 1)
     ]
@@ -362,7 +359,7 @@ def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
             }
         ],
     }
-    session.chunks(1, [b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"])
+    session.chunks(1, [b"data: " + as_json(chunk) + b"\n\n", b"data: [DONE]\n\n"])
     session.eof()
     out = session.drain().outputs
     assert [o.id for o in out if isinstance(o, BlockStart) and o.id] == ["c0"]

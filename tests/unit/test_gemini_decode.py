@@ -1,7 +1,6 @@
 """generateContent answers to events: blocks, signatures, calls in pieces, how answers end; and ways
 in which a call could slip by."""
 
-import json
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.checks.decoding import turns_of
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.gemini import (
     USAGE,
     answer,
@@ -306,7 +305,7 @@ def test_a_refusal_says_why_and_never_ends_as_if_it_were_an_answer() -> None:
         "promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": "no"},
         "usageMetadata": {},
     }
-    for events in (stream(blocked), codecs.decode_whole("gemini", json.dumps(blocked).encode())):
+    for events in (stream(blocked), codecs.decode_whole("gemini", as_json(blocked))):
         assert isinstance(stop := events[-1], MessageStop)
         assert (stop.stop_reason, stop.explanation) == (StopReason.REFUSAL, "no")
     assert (
@@ -358,7 +357,7 @@ def test_an_error_inside_a_stream_ends_it(error: Json, kind: str, as_list: bool)
 )
 def test_an_error_answer_is_read(status: int, body: Any, kind: str, after: str | None) -> None:
     for payload in ({"error": body}, [{"error": body}]):
-        failed = DIALECTS["gemini"].decode_error(status, json.dumps(payload).encode(), None)
+        failed = DIALECTS["gemini"].decode_error(status, as_json(payload), None)
         assert (failed.kind, failed.status, failed.retry_after) == (kind, status, after)
     assert DIALECTS["gemini"].decode_error(503, b"<html>", None).kind == "overloaded_error"
 
@@ -620,7 +619,7 @@ def test_text_goes_on_by_the_short_way_and_a_bad_chunk_ends_all() -> None:
 
 
 def test_arguments_that_are_not_utf8_are_refused_streamed_and_whole() -> None:
-    body = json.dumps(answer(call(city="x"))).encode().replace(b'"x"', b'"\xff"')
+    body = as_json(answer(call(city="x"))).replace(b'"x"', b'"\xff"')
     with pytest.raises(RemoteProtocolError):
         codecs.decode_whole("gemini", body)
     with pytest.raises(RemoteProtocolError):

@@ -12,7 +12,7 @@ from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.events import BlockKind, Event, MessageStop, SignatureDelta
 from tests.support.checks.decoding import decode, digest
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.gemini import calls_in, opaque, said
 
 SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"

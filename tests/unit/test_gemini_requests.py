@@ -13,7 +13,7 @@ from protocol.dialects.gemini.tools_write import NAMES
 from protocol.dialects.turns_write import SYSTEM_MARK
 from protocol.errors import InvalidRequest
 from protocol.requests.names import Names
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, piece, stored_turn, write
 
 USER: Json = {"role": "user", "content": "hi"}

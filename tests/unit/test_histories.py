@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from protocol.conversations.histories import MARK_BYTES, NONE, history, split, typed
 from protocol.conversations.prefix_tree import MAIN, Marked, Placed, place
 from tests.support.cpu import cpu_within, slowness
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 
 def _body(*turns: Any, **more: Any) -> bytes:
-    return json.dumps({"model": "m", "messages": turns, **more}).encode()
+    return as_json({"model": "m", "messages": turns, **more})
 
 
 def _user(text: Any) -> Json:

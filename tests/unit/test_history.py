@@ -18,8 +18,9 @@ from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.request import ChatRequest, TextPart, Turn
 from settings.config import Config, PolicyStep
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import Answer
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.cases import frames
 from tests.support.worker_calls import call_info
 
@@ -51,7 +52,7 @@ def begun(policies: Sequence[Policy], body: bytes = BODY) -> Session:
 def chunk(**delta: Any) -> bytes:
     return (
         b"data: "
-        + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]}).encode()
+        + as_json({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]})
         + b"\n\n"
     )
 
@@ -71,7 +72,7 @@ def use(arguments: str) -> list[bytes]:
     }
     return [
         chunk(role="assistant", tool_calls=[head]),
-        b"data: " + json.dumps(end).encode() + b"\n\n",
+        b"data: " + as_json(end) + b"\n\n",
         b"data: [DONE]\n\n",
     ]
 
@@ -152,7 +153,7 @@ def test_a_policy_that_does_not_say_otherwise_has_all_of_it(policy: Policy) -> N
 def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
     turns = len(begun([Looks()])._exchange.chain.context.request.turns)  # type: ignore[union-attr]
     session = begun([Shortens()])
-    [sent] = [o for o in session.drain().outputs if isinstance(o, SendUpstream)]
+    [sent] = of_kind(session.drain().outputs, SendUpstream)
     messages = json.loads(sent.body or b"")["messages"]
     assert messages[0] == MESSAGES[0], "the system prompt"
     assert (messages[-1], messages[-2]) == (
@@ -160,9 +161,9 @@ def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
         MESSAGES[-1],
     )
     assert said(session) == f"x {turns} 0"
-    refused = json.dumps(
+    refused = as_json(
         json.loads(BODY) | {"messages": [{"role": "user", "content": "no"}, *MESSAGES[1:]]}
-    ).encode()
+    )
     assert [getattr(o, "status", 0) for o in begun([Shortens()], refused).drain().outputs] == [403]
 
 

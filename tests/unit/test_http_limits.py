@@ -14,7 +14,7 @@ from gateway import http_limits
 from gateway.http_limits import LINK, Crowd, Link, _WithHead, bounded_connection
 from protocol.bounds import HEAD_S
 from tests.support.clients.raw import served
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 class Socket:

@@ -19,7 +19,7 @@ from protocol.events import BlockKind
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer, direct
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.joined_text import completion, fields, message
 from tests.support.upstreams.written_calls import LENIENT, ONE
 

@@ -22,6 +22,7 @@ from protocol.bytes.json_strict import (
 )
 from protocol.errors import InvalidRequest
 from tests.support.cpu import cpu_within
+from tests.support.json_values import as_json
 
 JSON = st.recursive(
     st.none()
@@ -39,7 +40,7 @@ JSON = st.recursive(
 def test_every_plain_object_is_read_as_json_reads_it(value: dict[str, object]) -> None:
     assert loads_arguments(json.dumps(value)) == value
     assert loads_arguments(json.dumps(value, ensure_ascii=False)) == value
-    assert loads_body(json.dumps(value).encode()) == value
+    assert loads_body(as_json(value)) == value
 
 
 @pytest.mark.case("J5")
@@ -284,12 +285,12 @@ def test_what_the_fast_parser_takes_is_what_the_strict_one_reads(text: str, dept
 
 
 def test_a_plain_history_takes_the_fast_way() -> None:
-    body = json.dumps(
+    body = as_json(
         {
             "model": "m",
             "messages": [{"role": "user", "content": 'a "quoted" \\ word \u2014 \U0001f600'}] * 3,
             "temperature": 0.7,
         }
-    ).encode()
+    )
     assert json_strict._loads_fast(body, 128) == json.loads(body)
     assert json_strict._loads_fast('{"a": 1, "\\u0061": 2}', 64) is json_strict._UNSURE

@@ -18,8 +18,9 @@ from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEX
 from protocol.events import BlockKind
 from protocol.records import JudgementRecord, ToolCallRecord
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 HARMLESS = Judgement(probability=0.0)
@@ -35,7 +36,7 @@ def judged(
         "019b7600-0000-7000-8000-000000000001", nonce="f" * 32, max_arguments_bytes=100_000
     )
     session = Session(call, [*more, ToolJudge(model="demo-judge", **options)], config or Config())
-    session.begin(json.dumps(request or REQUEST).encode())
+    session.begin(as_json(request or REQUEST))
     return session
 
 
@@ -92,7 +93,7 @@ def test_what_a_rule_blocked_before_is_said_so() -> None:
 def test_without_a_judge_nothing_is_kept_of_an_answer() -> None:
     call = call_info(nonce="f" * 32, max_arguments_bytes=100_000)
     session = Session(call, [ToolRules(deny=[{"tool": "x"}])], Config())
-    session.begin(json.dumps(REQUEST).encode())
+    session.begin(as_json(REQUEST))
     feed(session, *CUT_IN_TWO)
     assert session._exchange is not None and session._exchange.blocks._answer is None
 
@@ -211,7 +212,7 @@ def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
         "tools": tools,
         "messages": [{"role": "user", "content": "hi"}],
     }
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     frames: list[Json] = [
         {
             "type": "message_start",
@@ -273,7 +274,7 @@ def test_the_mark_of_a_question_stands_nowhere_else() -> None:
     taken = feed(
         session, chunk({"content": json.dumps({"tool_calls": calls})}), chunk(finish="stop"), DONE
     )
-    [dispatch] = [o for o in taken.outputs if isinstance(o, SendUpstream)]
+    [dispatch] = of_kind(taken.outputs, SendUpstream)
     assert dispatch.body is not None and b"<tool_result " in dispatch.body
     marks = [ask.question.nonce for ask in taken.asks]
     assert len(set(marks)) == len(marks) == 2
@@ -347,7 +348,7 @@ def test_an_answer_of_any_size_is_kept_in_bounds(times: int) -> None:
 def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:
     """No step makes more than MAX_OPEN_ASKS prompts: the watchdog gives a step a second."""
     arguments = json.dumps({"command": "\u200b" * 150}, ensure_ascii=False)
-    body = json.dumps(
+    body = as_json(
         {
             "choices": [
                 {
@@ -367,7 +368,7 @@ def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:
                 }
             ]
         }
-    ).encode()
+    )
     session = judged(request=REQUEST | {"stream": False})
     steps = list[float]()
     began = time.process_time()

@@ -26,7 +26,7 @@ from policy.session.chain import Chain, Decision
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, TextPart, Tool, Turn
 from settings.config import PolicyStep
-from tests.support.types import Json
+from tests.support.json_values import Json
 from workers.judge import demo as demo_judge
 
 CORPUS = json.loads(

@@ -17,7 +17,7 @@ from protocol.stored_answers import StoredAnswers, StoredRequest, WantedAnswers,
 from settings.config import Config
 from streams import layout
 from streams.layout import Reply
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
 from workers.policy.turns import NONE
@@ -40,9 +40,7 @@ KEPT = StoredAnswers(before=BEFORE, calls=["call_1"], answers=1)
 
 
 def body(**said: Any) -> bytes:
-    return json.dumps(
-        {"model": "chat-x", "input": "next", "previous_response_id": EARLIER} | said
-    ).encode()
+    return as_json({"model": "chat-x", "input": "next", "previous_response_id": EARLIER} | said)
 
 
 def make(
@@ -216,15 +214,11 @@ def test_an_answer_is_its_last_event_and_no_text_that_looks_like_one() -> None:
     done = {"id": EARLIER, "status": "completed", "output": []}
     frame = (
         b'event: response.completed\ndata: {"type":"response.completed","response":%b}\n\n'
-        % json.dumps(done).encode()
+        % as_json(done)
     )
-    assert (
-        KEEPER.answer(b"event: x\ndata: {}\n\n" + frame)
-        == KEEPER.answer(json.dumps(done).encode())
-        == done
-    )
+    assert KEEPER.answer(b"event: x\ndata: {}\n\n" + frame) == KEEPER.answer(as_json(done)) == done
     text = b'event: response.output_text.delta\ndata: {"delta":"event: response.completed\\n"}\n\n'
-    failed = json.dumps(done | {"status": "failed"}).encode()
+    failed = as_json(done | {"status": "failed"})
     for other in (
         b"",
         text,
@@ -280,10 +274,10 @@ LATER = StoredAnswers(before=[ASKED, YES], answers=1, questions={QUESTION: ASKED
 
 
 def lets_run(*items: Json, **said: Any) -> bytes:
-    return json.dumps(
+    return as_json(
         {"model": "gpt-5.5", "input": [{"role": "user", "content": "go"}, *items], "store": False}
         | said
-    ).encode()
+    )
 
 
 @pytest.mark.parametrize(

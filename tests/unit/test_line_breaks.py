@@ -11,7 +11,7 @@ from protocol.errors import InvalidRequest
 from protocol.events import MessageStart, RawDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
 from tests.support.clients.answering import Answer, Watch
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.joined_text import completion, fields, message
 
 BREAKS = [chr(c) for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)]

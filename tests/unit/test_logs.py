@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice import logs
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 SECRET = "the prompt of a client"
 

@@ -32,7 +32,7 @@ from protocol.request import (
     Turn,
 )
 from tests.support.cpu import cpu_within
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 SAID, SEEN, HEARD = "trust me, it is fine", "the page says run it", "delete the logs"
 BEFORE = AnswerSoFar(

@@ -37,7 +37,7 @@ from tests.support.checks.block_runs import Run, client, server, text
 from tests.support.clients.answering import CONFIG, Answer
 from tests.support.clients.sdk import responses_answer
 from tests.support.clients.sdk_answers import WAYS, sent
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.chat_words import CALL as BASH
 from tests.support.upstreams.chat_words import STOP, TOOLS
 from tests.support.upstreams.chat_words import stream as chunks
@@ -266,9 +266,7 @@ def test_the_error_for_a_blocked_request_says_as_much_as_notices_do(
         [Refuses(message)],
         Config(notices=form),
     )
-    session.begin(
-        json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode()
-    )
+    session.begin(as_json({"model": "demo", "messages": [{"role": "user", "content": "x"}]}))
     taken = session.drain()
     [out] = taken.outputs
     assert isinstance(out, Respond) and json.loads(out.body)["error"]["message"] == told

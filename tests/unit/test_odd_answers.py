@@ -15,7 +15,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.completions import HEAD, body_of, chunk, encode, stream, whole
 
 NOTHING: Json = {"function_call": {"name": "", "arguments": ""}}
@@ -53,7 +53,7 @@ def test_lists_of_pages_reach_clients_of_the_same_dialect() -> None:
     }
     whole_body = {**HEAD, "object": "chat.completion", "choices": [message], **listed}
     unstreamed = json.loads(
-        encode(codecs.decode_whole("openai", json.dumps(whole_body).encode()), stream=False)
+        encode(codecs.decode_whole("openai", as_json(whole_body)), stream=False)
     )
     frames = encode(stream(chunk(content="x"), chunk("stop") | listed)).split(b"\n\n")
     [last] = [

@@ -18,8 +18,9 @@ from protocol.request import Tool, ToolUsePart
 from protocol.requests.names import OfferedNames
 from protocol.target import Target
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import written_body
-from tests.support.types import Json
 from tests.support.worker_calls import call_info
 
 BASH: Json = {"type": "function", "name": "bash", "parameters": {"type": "object"}}
@@ -68,9 +69,7 @@ def decided(
     )
     info = call_info("c", "responses")
     session = Session(info, [ToolRules(**rules)], config)
-    session.begin(
-        json.dumps({"model": "gpt-5", "stream": True, "input": "x", "tools": tools}).encode()
-    )
+    session.begin(as_json({"model": "gpt-5", "stream": True, "input": "x", "tools": tools}))
     session.drain()
     outputs: list[Output] = []
     records: list[ToolCallRecord] = []
@@ -78,7 +77,7 @@ def decided(
         session.chunks(number, [chunk])
         effects = session.drain()
         outputs += effects.outputs
-        records += [record for record in effects.records if isinstance(record, ToolCallRecord)]
+        records += of_kind(effects.records, ToolCallRecord)
     return outputs, records
 
 
@@ -95,7 +94,7 @@ def test_a_rule_on_a_tool_holds_whatever_namespace_the_model_puts_before_it(
 ) -> None:
     call = RM | ({"namespace": namespace} if namespace else {})
     outputs, records = decided([BASH], call, deny=[{"tool": "bash"}])
-    assert not released_names(outputs) and not [o for o in outputs if isinstance(o, ArgumentsDelta)]
+    assert not released_names(outputs) and not of_kind(outputs, ArgumentsDelta)
     assert [(r.name, r.verdict) for r in records] == [("bash", "block")]
 
 
@@ -171,9 +170,7 @@ def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
         },
         {"type": "function_call_output", "call_id": "c2", "output": "ok"},
     ]
-    body = json.dumps(
-        {"model": "gpt-5", "input": items, "tools": [BASH, space("team", WAIT)]}
-    ).encode()
+    body = as_json({"model": "gpt-5", "input": items, "tools": [BASH, space("team", WAIT)]})
     request = CLIENTS["responses"].decode_request(body)
     assert [p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)] == [
         "bash",

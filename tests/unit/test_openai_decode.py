@@ -25,7 +25,8 @@ from protocol.events import (
     Usage,
 )
 from tests.support.checks.decoding import decode, stopped, texts
-from tests.support.types import Json
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import own
 
 USAGE = Usage(15, 9, 5, None, 3)
@@ -164,7 +165,7 @@ def test_decoder_stays_silent_after_an_error() -> None:
 
 def test_reasoning_is_a_thinking_block_and_the_last_usage_wins() -> None:
     events = decode("openai", [own("openai-reasoning.sse")])
-    assert [e for e in events if isinstance(e, BlockStart)] == [
+    assert of_kind(events, BlockStart) == [
         BlockStart(0, BlockKind.THINKING, name="reasoning_content"),
         BlockStart(1, BlockKind.TEXT),
     ]
@@ -371,7 +372,7 @@ def whole(message: Json, finish: str | None = "stop", **fields: Any) -> list[Eve
             }
         ],
     )
-    return codecs.decode_whole("openai", json.dumps(body).encode())
+    return codecs.decode_whole("openai", as_json(body))
 
 
 def test_whole_error_with_status_200() -> None:

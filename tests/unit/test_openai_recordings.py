@@ -20,7 +20,7 @@ from protocol.events import (
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import decode
 from tests.support.clients.sdk import openai_answer
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.recordings import Recording, need_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"

@@ -27,8 +27,8 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.json_values import Json
 from tests.support.request_codecs import written_body
-from tests.support.types import Json
 
 # --- options ---
 

@@ -11,7 +11,7 @@ from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from settings.config import Config
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 TOOL = {
@@ -48,7 +48,7 @@ def begun(body: Json, upstream: DialectName) -> tuple[Session, SendUpstream | Re
     }
     info = call_info("01990000-0000-7000-8000-000000000000", durable=True, max_arguments_bytes=1000)
     session = Session(info, [], Config.model_validate(given))
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     if session.out.lookup is not None:
         session.turns([])
     [output] = session.drain().outputs

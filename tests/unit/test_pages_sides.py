@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pages.call.sides import BlockOutcome, Got, Listener, SideBlock, align, in_order, read_client
 from protocol.dialects.table import DIALECTS
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def frame(value: Json) -> bytes:

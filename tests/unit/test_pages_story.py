@@ -15,7 +15,7 @@ from pages.call import arguments, head, story
 from pages.call.sides import Got, SideBlock
 from pages.call.story import Cut, Sides
 from pages.views.call import bounded_left
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 CALL = UUID("01a1fcc0-0000-7000-8000-000000000001")
 BEGAN = datetime(2026, 11, 22, 14, 3, 7, 120_000, UTC)

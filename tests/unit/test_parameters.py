@@ -12,7 +12,7 @@ from protocol.server_tools.data import table
 from protocol.target import MAX_DROPPED
 from settings.config import Config
 from tests.support.clients.answering import CONFIG
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 
@@ -22,7 +22,7 @@ def asked(
     body = {"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}], **more}
     info = call_info(max_arguments_bytes=1000, server_tools=families)
     session = Session(info, [], config)
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     [out] = session.drain().outputs
     if isinstance(out, Respond):
         return out, session.dropped

@@ -11,7 +11,7 @@ from policy.loading import BUILT_IN, load
 from protocol.request import ChatRequest, Tool
 from settings.config import Config
 from sluice.check.trial import try_text
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 PAGE = (Path(__file__).parents[2] / "docs" / "run" / "policies.md").read_text(encoding="utf-8")
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))

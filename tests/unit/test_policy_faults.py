@@ -34,8 +34,9 @@ from protocol.bytes.json_strict import loads_arguments
 from protocol.events import BlockKind
 from protocol.records import BlockRecord, ToolCallRecord
 from protocol.request import ChatRequest, OtherPart, Tool, ToolChoice, Turn
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, call_chunk, chunk, make, run
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 QUESTION = JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {"name": "x"})
 RING: Json = {}
@@ -218,7 +219,7 @@ def test_a_call_blocked_by_nonsense_is_on_record_whole() -> None:
     ):
         session.chunks(number, [raw])
         records += session.drain().records
-    [row] = [r for r in records if isinstance(r, ToolCallRecord)]
+    [row] = of_kind(records, ToolCallRecord)
     assert (row.verdict, row.reason, row.released_arguments) == ("block", "fault", None)
     for record in records:
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=type(record)) == record

@@ -12,8 +12,8 @@ from protocol.events import BlockKind
 from protocol.request import ChatRequest
 from settings.config import Config, PolicyStep
 from settings.runtime import Runtime
+from tests.support.json_values import Json
 from tests.support.policy_files import DECIDES, ELSEWHERE, config
-from tests.support.types import Json
 from workers.policy.loaded import LoadedPolicies
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))

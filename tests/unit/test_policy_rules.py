@@ -18,7 +18,7 @@ from policy.schemas.schemas import ToolSchemas, compile_client_schema, compile_s
 from protocol.request import Tool
 from tests.support.checks.tool_rules import CONTEXT, RM, decide, reason
 from tests.support.cpu import cpu_within
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 SCHEMA: Json = {
     "type": "object",

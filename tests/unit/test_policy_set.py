@@ -11,8 +11,8 @@ from settings.runtime import Runtime
 from sluice import policy_set as naming
 from sluice.errors import SettingsError
 from sluice.policy_set import policy_set
+from tests.support.json_values import Json
 from tests.support.policy_files import DECIDES, ELSEWHERE, config
-from tests.support.types import Json
 
 GUARD = "raise RuntimeError('nobody may run this')\n"
 LAXER: Json = {"policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "bash"}]}]}}

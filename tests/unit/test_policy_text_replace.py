@@ -10,7 +10,7 @@ from policy.base import ALLOW, Block, Context, OtherBlock, TextBlock, Verdict
 from policy.builtin.text_replace import TextReplace
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 BLOCK = TextBlock(0, BlockKind.TEXT)
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))

@@ -17,7 +17,7 @@ from protocol.errors import PolicyFailed
 from settings.config import Config, PolicyStep
 from sluice.check.check import examine
 from sluice.config_file import parse
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 NAMES = (
     "coding-agent",

@@ -25,8 +25,8 @@ from protocol.events import (
 from protocol.request import DialectName, Tool
 from protocol.restore import Restorer
 from protocol.target import Guided, Restore, Target, Translated
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 NONCE = "8c1f00d5"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

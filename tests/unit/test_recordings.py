@@ -20,6 +20,7 @@ from settings.config import Config
 from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.checks.order import check_messages_frames
 from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.json_values import as_json
 from tests.support.upstreams.recordings import Recording, expected, need_recordings, recordings
 from tests.support.worker_calls import call_info
 
@@ -133,14 +134,14 @@ def test_session_without_policies_releases_the_same(
     )
     model = f"demo-{recording.dialect}"
     session.begin(
-        json.dumps(
+        as_json(
             {
                 "model": model,
                 "max_tokens": 5,
                 "stream": stream,
                 "messages": [{"role": "user", "content": "x"}],
             }
-        ).encode()
+        )
     )
     if recording.is_stream:
         splitter = EventSplitter(1 << 24)

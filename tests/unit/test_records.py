@@ -35,9 +35,10 @@ from settings.config import Config
 from streams import layout
 from streams.layout import Entry, Start
 from tests.conftest import SEED
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.record import call_id, call_record, now_ms, tool_call_record, whole_call
 from tests.support.checks.start_records import BODY, START, chunk
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.worker_calls import call_info, owned
 from workers.policy.call import release_queue
 from workers.policy.call.owned import OwnedCall
@@ -90,7 +91,7 @@ def test_what_came_with_a_lone_surrogate_is_on_record(name: str, identity: str, 
             call.answered()
     records += decode_records(encode_records(call.end_records("complete", -1, 3)))
     assert [one for r in records if isinstance(r, ChunksRecord) for one in r.raw] == raw
-    if tool_calls := [r for r in records if isinstance(r, ToolCallRecord)]:
+    if tool_calls := of_kind(records, ToolCallRecord):
         assert {(r.name, r.tool_call_id) for r in tool_calls} == {(name, identity)}
     assert isinstance(records[-1], EndRecord)
     pack([fitted for record in records for fitted in fit(record)], {})
@@ -103,7 +104,7 @@ def test_a_release_that_cannot_be_built_leaves_what_it_held_to_the_end(
     call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
     monkeypatch.setattr(release_queue, "encode_records", lambda records: 1 / 0)
     assert call.next_release(2) is None and call.is_broken
-    chunks = [r for r in call.end_records("policy_failed", -1, 3) if isinstance(r, ChunksRecord)]
+    chunks = of_kind(call.end_records("policy_failed", -1, 3), ChunksRecord)
     assert [one for r in chunks for one in r.raw] == [chunk({"content": "a"})]
 
 
@@ -269,7 +270,7 @@ def test_what_start_says_is_on_record(start: Start, kept: str) -> None:
     )
     session = Session(info, [], Config(demo=True))
     session.begin(BODY)
-    [record] = [record for record in session.drain().records if isinstance(record, CallRecord)]
+    [record] = of_kind(session.drain().records, CallRecord)
     assert record.start == kept
     assert msgspec.json.decode(kept, type=CallStart) == CallStart(
         start.nonce, start.betas, start.server_tools

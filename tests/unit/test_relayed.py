@@ -12,7 +12,7 @@ from protocol.dialects.table import CLIENTS
 from streams import layout
 from streams.layout import Dispatch, Relayed, Reply
 from tests.support.checks.replies import reply_of
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def opened(*, head_sent: bool = True) -> OpenCall:

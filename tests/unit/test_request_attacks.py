@@ -1,7 +1,6 @@
 """Requests that try to get past the gate: names that only look like others, names that carry more,
 lists that grow."""
 
-import json
 import time
 from typing import Any
 
@@ -12,8 +11,8 @@ from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import MAX_DROPPED, MORE, RequestNotes, Target
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 TURNS = [{"role": "user", "content": "go"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -22,7 +21,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
     request = {"model": "m", "max_tokens": 9, "messages": TURNS} | body
     asked = CLIENTS[dialect].decode_request(
-        json.dumps(request).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
+        as_json(request), endpoint="messages" if dialect == "anthropic" else "chat"
     )
     return codecs.encode_request(asked, Target(dialect=upstream), changed=False)
 

@@ -19,8 +19,8 @@ from protocol.request_texts import texts as texts_of
 from settings.config import PolicyStep
 from tests.support.checks.approving import approving
 from tests.support.clients.changed import MODEL, sent_by
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 ARGUMENTS = '{"command":"r\\u006d","deep":{"er":["x"]}}'
 PNG = "iVBORw0KGgo="

@@ -1,7 +1,6 @@
 """Requests of both dialects: read, refused with the parameter's name, and written for either
 provider."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -18,8 +17,8 @@ from protocol.request import (
 )
 from protocol.server_tools.data import table
 from protocol.target import Target
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import written_body
-from tests.support.types import Json
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 OPENAI: Json = {
@@ -136,7 +135,7 @@ MINIMAL: dict[str, Json] = {
 
 def read(dialect: DialectName, body: Json) -> ChatRequest:
     return CLIENTS[dialect].decode_request(
-        json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
+        as_json(body), endpoint="messages" if dialect == "anthropic" else "chat"
     )
 
 

@@ -28,8 +28,8 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.json_values import Json
 from tests.support.request_codecs import written_body
-from tests.support.types import Json
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n....").decode()
 PDF = base64.b64encode(b"%PDF-1.7 ...").decode()

@@ -17,8 +17,8 @@ from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import turns_of
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request, written_body
-from tests.support.types import Json
 from tests.support.upstreams import converse as made
 
 CLAUDE, NOVA, OSS, LLAMA = (

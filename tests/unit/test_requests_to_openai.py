@@ -25,8 +25,8 @@ from tests.support.clients.to_openai import (
     use,
     write,
 )
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request, written_body
-from tests.support.types import Json
 from tests.support.upstreams.recordings import SHARED, need_recordings
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}

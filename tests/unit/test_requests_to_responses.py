@@ -11,8 +11,8 @@ from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 USER = {"role": "user", "content": "hi"}
 SENT = {"type": "message", "role": "user", "content": "hi"}

@@ -1,7 +1,6 @@
 """Requests of the Messages dialect for an upstream of the same: as received unless something is
 added, and gated all the same."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -17,15 +16,15 @@ from tests.support.clients.to_anthropic import (
     USER,
     WRITTEN,
 )
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import written_body
-from tests.support.types import Json
 
 # --- the same dialect ---
 
 
 def own(**body: Any) -> ChatRequest:
     data: Json = {"model": "claude-opus-4-8", "max_tokens": 5, "messages": [USER]} | body
-    return CLIENTS["anthropic"].decode_request(json.dumps(data).encode(), endpoint="messages")
+    return CLIENTS["anthropic"].decode_request(as_json(data), endpoint="messages")
 
 
 def test_a_messages_request_passes_as_received_unless_something_is_added() -> None:

@@ -23,8 +23,8 @@ from tests.support.clients.to_openai import (
     translate,
     use,
 )
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request, written_body
-from tests.support.types import Json
 
 OPENAI_OWN: Json = {
     "model": "gpt-4.1",

@@ -20,8 +20,8 @@ from protocol.request import (
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 from tests.support.upstreams.recordings import ROOT
 
 ALL = frozenset(table().families)

@@ -29,7 +29,7 @@ from protocol.events import (
 from protocol.request import ChatRequest, Tool
 from tests.support.checks.decoding import by_block, decode
 from tests.support.clients.sdk import responses_answer
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.recordings import own_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"

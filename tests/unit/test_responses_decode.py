@@ -28,7 +28,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -125,7 +125,7 @@ def test_a_whole_answer_is_the_streams() -> None:
     items = [reasoning("gAAA", "One."), message("Hello"), function_call("c", "f", "{}"), CUSTOM]
     streamed, whole = (
         decode(events(items)),
-        codecs.decode_whole("responses", json.dumps(response(items)).encode()),
+        codecs.decode_whole("responses", as_json(response(items))),
     )
     assert said(streamed) == said(whole) and only(streamed, MessageStop) == only(whole, MessageStop)
     assert [(s.kind, s.id, s.name, s.body) for s in only(streamed, BlockStart)] == [
@@ -214,9 +214,7 @@ def test_ids_numbers_names_of_events_and_comments_mean_nothing() -> None:
     decoder = DIALECTS["responses"].decoder()
     found: list[Event] = []
     for event in changed:
-        found += decoder.feed(b": PROCESSING\n\n") + decoder.feed(
-            b"data: %s\n\n" % json.dumps(event).encode()
-        )
+        found += decoder.feed(b": PROCESSING\n\n") + decoder.feed(b"data: %s\n\n" % as_json(event))
     found += decoder.feed(b"data: [DONE]\n\n") + decoder.finish()
     assert found[1:] == plain[1:] and isinstance(found[0], MessageStart)
 
@@ -323,7 +321,7 @@ def test_log_probabilities_repeat_the_text_alone(token: str, is_kept: bool, whol
     if whole:
         item = message("He")
         item["content"][0]["logprobs"] = entries
-        found = codecs.decode_whole("responses", json.dumps(response([item])).encode())
+        found = codecs.decode_whole("responses", as_json(response([item])))
     else:
         made = json.loads(json.dumps(events([message("Hey!")])))
         at(made, "output_text.delta")["logprobs"] = entries
@@ -573,10 +571,7 @@ def test_a_judge_can_be_asked_over_it(form: JudgeReply) -> None:
     )
     reply = '{"probability": 0.5}'
     item = function_call("c", "judgement", reply) if form == "tool" else message(reply)
-    assert (
-        reply_text("responses", form, json.dumps(response([reasoning("gAAA"), item])).encode())
-        == reply
-    )
+    assert reply_text("responses", form, as_json(response([reasoning("gAAA"), item]))) == reply
 
 
 def test_a_computer_does_nothing_that_is_not_its_arguments() -> None:

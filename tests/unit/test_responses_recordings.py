@@ -23,7 +23,8 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.checks.decoding import decode, digest
-from tests.support.types import Json
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import ROOT, Recording, framed
 
 SHARED = ROOT.parent / "shared" / "dialect-streams"
@@ -156,7 +157,7 @@ def test_every_answer_is_what_its_facts_say(name: str) -> None:
     assert isinstance(stop, MessageStop) and stop.stop_reason == facts["stop_reason_neutral"]
     usage = {n: v or 0 for n, v in facts["usage_neutral"].items()}
     assert {n: getattr(stop.usage, n) or 0 for n in usage} == usage
-    assert not [e for e in events if isinstance(e, Opaque)]
+    assert not of_kind(events, Opaque)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -186,7 +187,7 @@ def test_streams_are_the_same_however_they_arrive_and_whole(name: str) -> None:
     ][-1]
     if final["type"] != "response.completed" or not final["response"].get("output"):
         return
-    whole = codecs.decode_whole("responses", json.dumps(final["response"]).encode())
+    whole = codecs.decode_whole("responses", as_json(final["response"]))
     assert [
         b["text"] for b in told(whole) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)
     ] == [b["text"] for b in told(events) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)]

@@ -18,8 +18,8 @@ from protocol.request_texts import texts as texts_of
 from protocol.requests.addresses import refuse_private
 from protocol.requests.copied import copied
 from protocol.target import Target, Translated
+from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 CLIENTS = Path(__file__).parents[2].parent / "shared" / "dialect-streams" / "clients"
 PNG = "iVBORw0KGgo="

@@ -11,8 +11,8 @@ from protocol.dialects.turns import StoredTurn, pack_turns, unpack_turns
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
 from tests.support.checks.decoding import turns_of
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import written_body
-from tests.support.types import Json
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -41,7 +41,7 @@ ANSWER = [
 def built(items: list[Json], *, whole: bool = False) -> Any:
     builder = turns_of("responses").TurnBuilder()
     if whole:
-        builder.take(json.dumps(response(items)).encode())
+        builder.take(as_json(response(items)))
     else:
         for event in events(items):
             builder.take(frames([event]))

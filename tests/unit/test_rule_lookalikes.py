@@ -1,7 +1,6 @@
 """What only looks like the name, key or value of a rule: denied as if it were, allowed only if it
 is."""
 
-import json
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from protocol.records import ToolCallRecord
 from protocol.request import Tool
 from settings.config import Config
 from tests.support.checks.tool_rules import RM, decide, reason
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 
@@ -205,15 +204,13 @@ def test_a_session_blocks_what_programs_read_differently_but_for_tools_that_are_
             [],
             config,
         )
-        session.begin(json.dumps(body).encode())
+        session.begin(as_json(body))
         for seq, choice in enumerate(chunks, 1):
             session.chunks(
                 seq,
                 [
                     b"data: "
-                    + json.dumps(
-                        {"id": "x", "model": "m", "choices": [{"index": 0} | choice]}
-                    ).encode()
+                    + as_json({"id": "x", "model": "m", "choices": [{"index": 0} | choice]})
                     + b"\n\n"
                 ],
             )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.bytes.json_schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 STRING = {"type": "string"}
 

@@ -26,8 +26,8 @@ from protocol.request import DialectName, Tool
 from tests.support.checks.block_runs import Run, client
 from tests.support.clients.schemas import Schema, doubled
 from tests.support.cpu import cpu_within
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 
 STEP_S = 0.5
 """CPU that the worst may take here: twice what is aimed at, for slow machines."""
@@ -81,10 +81,10 @@ def body(dialect: DialectName, schema: Schema, where: str) -> bytes:
             "output_config": {"format": {"type": "json_schema", "schema": schema}}
         },
     }
-    return json.dumps(
+    return as_json(
         {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
         | given[dialect, where]
-    ).encode()
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What only the provider can read: it goes to clients that ask for it unless the upstream's setting
 withholds it, and is counted."""
 
-import json
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from protocol.events import SignatureDelta
 from protocol.records import EventRecord
 from settings.config import Config
 from streams.metrics import Count
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import response
 from tests.support.worker_calls import call_info
 from workers.call_totals import DecisionCounts
@@ -47,23 +46,21 @@ def answered(
     )
     session = Session(call_info("c", dialect, endpoint=dialect), [], config)
     if dialect == "responses":
-        session.begin(json.dumps({"model": "gpt-5", "input": "x", "include": include}).encode())
+        session.begin(as_json({"model": "gpt-5", "input": "x", "include": include}))
         message = {
             "type": "message",
             "id": "m",
             "role": "assistant",
             "content": [{"type": "output_text", "text": "hi", "annotations": []}],
         }
-        session.body(1, json.dumps(response([first or REASONING, message])).encode())
+        session.body(1, as_json(response([first or REASONING, message])))
     else:
         asked = {
             "model": "claude-x",
             "max_tokens": 5000,
             "messages": [{"role": "user", "content": "x"}],
         }
-        session.begin(
-            json.dumps(asked | {"thinking": {"type": "enabled", "budget_tokens": 1024}}).encode()
-        )
+        session.begin(as_json(asked | {"thinking": {"type": "enabled", "budget_tokens": 1024}}))
         content = [first or THOUGHT, {"type": "text", "text": "hi"}]
         whole = {
             "id": "msg_1",
@@ -75,9 +72,9 @@ def answered(
         }
         session.body(
             1,
-            json.dumps(
+            as_json(
                 whole | {"stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
-            ).encode(),
+            ),
         )
     effects = session.drain()
     return "".join(o.signature for o in effects.outputs if isinstance(o, SignatureDelta)), effects

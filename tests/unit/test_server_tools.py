@@ -16,7 +16,7 @@ from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, Tool
 from protocol.server_tools.data import betas, table, tool_type
 from protocol.target import RequestNotes, Target
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCH_2026 = {"type": "web_search_20260318", "name": "web_search"}

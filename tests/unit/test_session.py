@@ -32,7 +32,9 @@ from protocol.events import (
 )
 from protocol.records import BlockRecord, EventRecord, JudgementRecord, ToolCallRecord
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make, run, texts
+from tests.support.json_values import as_json
 from tests.support.worker_calls import call_info
 
 
@@ -155,7 +157,7 @@ def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(
     session = make()
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="tool_calls")])
-    records = [r for r in session.drain().records if isinstance(r, ToolCallRecord)]
+    records = of_kind(session.drain().records, ToolCallRecord)
     assert [(r.verdict, r.reason) for r in records] == [("block", "ambiguous_json")]
 
 
@@ -164,7 +166,7 @@ def test_arguments_that_a_token_limit_cut_are_said_to_be_unfinished(arguments: s
     session = make()
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="length")])
-    records = [r for r in session.drain().records if isinstance(r, ToolCallRecord)]
+    records = of_kind(session.drain().records, ToolCallRecord)
     assert [(r.verdict, r.reason) for r in records] == [("block", "unfinished")]
 
 
@@ -182,7 +184,7 @@ def test_a_durable_call_waits_for_its_commit() -> None:
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
     taken = session.drain()
-    assert taken.waits == [0] and not [o for o in taken.outputs if isinstance(o, BlockStart)]
+    assert taken.waits == [0] and not of_kind(taken.outputs, BlockStart)
     assert [r.notify for r in taken.records if isinstance(r, ToolCallRecord)] == [True]
     session.committed(0, True, 5)
     outputs = session.drain().outputs
@@ -304,7 +306,7 @@ def test_a_replacement_must_fit_the_tools_schema() -> None:
         make([Rewrite()]),
         [call_chunk(0, "bash", '{"command":"bad"}'), chunk(finish="tool_calls"), DONE],
     )
-    assert "schema" in texts(bad) and not [o for o in bad if isinstance(o, ArgumentsDelta)]
+    assert "schema" in texts(bad) and not of_kind(bad, ArgumentsDelta)
 
 
 @pytest.mark.case("U3")
@@ -315,7 +317,7 @@ def test_a_cut_stream_ends_in_an_error_and_never_releases_half_a_call() -> None:
     outputs += session.drain().outputs
     assert texts(outputs) == "so far"
     assert isinstance(outputs[-1], UpstreamFailed)
-    assert not [o for o in outputs if isinstance(o, ArgumentsDelta)]
+    assert not of_kind(outputs, ArgumentsDelta)
     assert session.state == "FAILED"
 
 
@@ -370,13 +372,13 @@ def answer(*commands: str, text: str = "") -> bytes:
         for n, command in enumerate(commands)
     ]
     message = {"role": "assistant", "content": text or None, "tool_calls": calls}
-    return json.dumps(
+    return as_json(
         {
             "id": "x",
             "model": "m",
             "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
         }
-    ).encode()
+    )
 
 
 @pytest.mark.parametrize(
@@ -426,7 +428,7 @@ def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(
         {"upstreams": {"a": upstream}, "models": [{"match": "gpt-*", "upstream": "a"}]}
     )
     session = Session(call_info(max_arguments_bytes=1000), [], config)
-    session.begin(json.dumps(REQUEST | {"model": "gpt-x"}).encode())
+    session.begin(as_json(REQUEST | {"model": "gpt-x"}))
     session.error_status(401, b'{"error":{"message":"no"}}', "")
     (noted,) = [
         r

@@ -3,7 +3,7 @@
 import pytest
 
 from sluice.audit.show_cli import show_words
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 CALL: Json = {
     "call_id": "c",

@@ -10,7 +10,7 @@ from policy.base import ToolCall
 from policy.effects.surface import MAX_PARTS, surface_of
 from policy.effects.surface_parts import PathUse, ShellText, SqlText, Surface, UrlUse
 from tests.support.cpu import cpu_within
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def surface(name: str, /, **arguments: Any) -> Surface:

@@ -12,7 +12,7 @@ from sluice import tables, times
 from sluice.audit.audit_columns import of_calls, of_judge_blocks, of_tool_calls
 from sluice.tables import TableColumn, printable, short_ids, show
 from sluice.times import read_time
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
 TOOL_CALL = {

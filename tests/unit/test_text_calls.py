@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.text_calls.scanner import MAX_HELD, CallScanner, Piece, TextCall, Thought
+from tests.support.checks.kinds import of_kind
 from tests.support.cpu import cpu_within
 from tests.support.upstreams.written_calls import ARGUMENTS, CALL, LENIENT, ONE, A
 
@@ -62,7 +63,7 @@ def test_a_call_is_found_in_every_shape(text: str) -> None:
 @pytest.mark.parametrize("text", LENIENT.values(), ids=LENIENT)
 def test_what_a_lenient_parser_might_run_is_found_too(text: str) -> None:
     pieces = scan(text)
-    found = [p for p in pieces if isinstance(p, TextCall)]
+    found = of_kind(pieces, TextCall)
     assert [p.name for p in found] == ["bash"]
     assert "rm -rf /" in json.dumps(json.loads(found[0].arguments))
     assert not found[0].strict or text.startswith("<")
@@ -265,14 +266,14 @@ def test_a_call_that_parsers_may_read_as_two_is_decided_under_every_name(
     text: str, names: list[str]
 ) -> None:
     for pieces in (scan(text), scan(*text)):
-        found = [p for p in pieces if isinstance(p, TextCall)]
+        found = of_kind(pieces, TextCall)
         assert [p.name for p in found] == names and joined(pieces) == text
         assert all(
             (p.strict, p.repaired, json.loads(p.arguments)) == (False, False, {"text": text})
             for p in found
         )
         assert all(p.raw for p in found)
-    assert [p for p in scan(text, names=frozenset({"other"})) if isinstance(p, TextCall)] == []
+    assert of_kind(scan(text, names=frozenset({"other"})), TextCall) == []
 
 
 def test_one_name_under_two_keys_and_names_within_arguments_are_read() -> None:

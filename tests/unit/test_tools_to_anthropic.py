@@ -28,7 +28,7 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 NEVER_FORCED = "claude-fable-5"
 

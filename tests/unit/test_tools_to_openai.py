@@ -27,7 +27,7 @@ from tests.support.clients.to_openai import (
     use,
     write,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 
 def test_tools_are_functions_and_what_they_lose_is_noted() -> None:
@@ -227,7 +227,7 @@ def test_the_operators_search_is_added_for_models_that_search() -> None:
     added = json.loads(translate(target, model="gpt-4o-search-preview").body or b"")
     assert added["web_search_options"] == {"search_context_size": "low"}
     assert "web_search_options" not in json.loads(translate(target, model="gpt-4.1").body or b"")
-    own = json.dumps({"model": "gpt-4o-search-preview", "messages": [USER]}).encode()
+    own = as_json({"model": "gpt-4o-search-preview", "messages": [USER]})
     written = codecs.encode_request(CLIENTS["openai"].decode_request(own), target, changed=False)
     assert json.loads(written.body or b"") == json.loads(own) | {
         "web_search_options": {"search_context_size": "low"}

@@ -2,7 +2,6 @@
 them."""
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Sequence
@@ -42,21 +41,21 @@ from streams.connection import Connection
 from streams.debug_lines import CallLineWriter, DebugLines
 from streams.layout import Dispatch, Entry, Reply
 from tests.support.checks.replies import reply_of
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info, start_of
 from workers.policy.call.line_observer import CallTracer, LineObserver, _harmless
 from workers.policy.call.owned import OwnedCall
 
 CALL = "01990000-0000-7000-8000-000000000000"
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "demo",
         "stream": True,
         "messages": [{"role": "user", "content": "x"}],
         "tools": [TOOL],
     }
-).encode()
+)
 START = start_of(BODY, CALL)
 
 
@@ -102,7 +101,7 @@ def chunk(delta: Json, finish: str | None = None) -> bytes:
         "model": "m",
         "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
     }
-    return b"data: " + json.dumps(body).encode() + b"\n\n"
+    return b"data: " + as_json(body) + b"\n\n"
 
 
 CALLED = {

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.vendors.checking import seal
 from tests.support.vendors.server import VENDORS, vendor_of
 from tests.support.vendors.story import FIRST, LAST, SECOND, Do, Refused, Say, two_turns

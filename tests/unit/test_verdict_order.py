@@ -19,7 +19,7 @@ from policy.session.session import Session
 from protocol.records import EventRecord, Record, ToolCallRecord
 from tests.support.checks.block_runs import Ask, NoSecrets, Same
 from tests.support.checks.session_runs import make
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.denied_call import CALL, anthropic
 
 START = {

@@ -1,8 +1,6 @@
 """A whole answer that waits for decisions is on record once, with its own verdict, whoever ends the
 call and whatever came behind it."""
 
-import json
-
 import pytest
 
 from policy.base import Policy
@@ -12,7 +10,7 @@ from protocol.records import ChunksRecord, Record, decode_records
 from settings.config import Config
 from streams import layout
 from streams.layout import Entry, Relayed
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
 
@@ -50,9 +48,9 @@ def make(
     *, recorded: int = 0, released: int = 0, facts: dict[str, bytes] | None = None
 ) -> OwnedCall:
     tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
-    body = json.dumps(
+    body = as_json(
         {"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}
-    ).encode()
+    )
     start = start_of(body, layout.new_call_id())
     policies: list[Policy] = [TextReplace(rules=[{"find": "secret", "replace": "other"}])]
     info = call_info(start.call_id, durable=True, server_tools=("web_search",))
@@ -66,9 +64,7 @@ def make(
 
 
 def body(seq: int, reason: str, *content: Json) -> Entry:
-    return Entry(
-        seq, 1, "body", [json.dumps(ANSWER | {"content": content, "stop_reason": reason}).encode()]
-    )
+    return Entry(seq, 1, "body", [as_json(ANSWER | {"content": content, "stop_reason": reason})])
 
 
 def text(said: str) -> Json:

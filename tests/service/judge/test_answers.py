@@ -13,8 +13,8 @@ from aiohttp import web
 from policy.judging.prompt import SYSTEM
 from policy.session.effects import JudgeRequest
 from streams import layout
+from tests.support.json_values import Json
 from tests.support.servers.proxy import proxied
-from tests.support.types import Json
 from tests.support.upstreams.judging import (
     GOOD,
     NONCE,

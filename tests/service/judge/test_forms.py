@@ -11,7 +11,7 @@ from policy.base import Judgement
 from policy.session.effects import JudgeRequest
 from protocol.records import JudgementFacts
 from streams import layout
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.judging import (
     GOOD,
     NONCE,

@@ -17,9 +17,9 @@ from policy.session.effects import JudgeRequest
 from protocol.errors import JudgeUnavailable
 from streams import heartbeats, layout
 from streams.connection import Connection
+from tests.support.json_values import Json
 from tests.support.servers.product import Product
 from tests.support.servers.proxy import proxied
-from tests.support.types import Json
 from tests.support.upstreams.judging import (
     Client,
     QueueOfCalls,

@@ -37,7 +37,7 @@ from protocol.request import (
     ChatRequest,
     DialectName,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.worker_calls import call_info
 
 SEARCH = {"type": "server_tool_use"}

@@ -6,8 +6,8 @@ import psycopg
 
 from protocol.request import DialectName
 from tests.support.checks.recount import sum_differences
+from tests.support.json_values import Json
 from tests.support.servers.product import base_config
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 NAMES: tuple[DialectName, ...] = ("openai", "anthropic")

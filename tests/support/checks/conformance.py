@@ -21,8 +21,8 @@ from protocol.server_tools.data import table
 from tests.support.checks import projection
 from tests.support.checks.outcomes import Outcome, outcome_of, payloads
 from tests.support.clients.sdk_answers import WAYS, Clients, Direct, Way, full, sent
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
-from tests.support.types import Json
 from tests.support.upstreams.bodies import mended, whole_body
 from tests.support.upstreams.product import MODEL, config
 from tests.support.upstreams.recordings import Recording, expected, framed
@@ -211,7 +211,7 @@ class Conformance:
         for way in WAYS[client][False]:
             want = self._wanted(recording, client, way, body)
             more = continuation(recording, client)
-            self._replay.answer(Reply(body), *(Reply(json.dumps(m).encode()) for m in more))
+            self._replay.answer(Reply(body), *(Reply(as_json(m)) for m in more))
             yield self._result(recording, client, way, self._compared(recording, client, way, want))
 
     def _wanted(self, recording: Recording, client: DialectName, way: Way, body: bytes) -> Json:

@@ -28,7 +28,7 @@ from tests.support.checks.order import (
 )
 from tests.support.clients.answering import Answer
 from tests.support.clients.sdk_answers import WAYS
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text
 
 DIALECTS: tuple[DialectName, ...] = ("openai", "anthropic")

@@ -29,8 +29,8 @@ from tests.support.checks.conformance import (
 from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.responses_answers import RESPONSES_WAYS, response_facts, tell_response
 from tests.support.clients.sdk_answers import WAYS, Clients, Direct, sent
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
-from tests.support.types import Json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.dialect_recordings import APIS, streamed, whole_of
 from tests.support.upstreams.recordings import Recording, expected
@@ -205,7 +205,7 @@ class Facts:
         body = self._whole(recording) if want.outcome == "whole" else None
         if body is not None:
             for way in ways[False]:
-                self._replay.answer(Reply(body), *(Reply(json.dumps(m).encode()) for m in more))
+                self._replay.answer(Reply(body), *(Reply(as_json(m)) for m in more))
                 yield way
 
     def _whole(self, recording: Recording) -> bytes | None:

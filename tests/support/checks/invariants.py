@@ -49,7 +49,7 @@ from tests.support.checks.order import (
     check_messages_frames,
     check_responses_frames,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 Connection = psycopg.Connection[Any]
 _ENDS: dict[str, tuple[bytes, ...]] = {

@@ -3,7 +3,7 @@
 import json
 from itertools import pairwise
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 _ENDS = ("message_stop", "error")
 

@@ -1,21 +1,16 @@
 """The beginning of an owned call, and chunks that come for it."""
 
-import json
-
+from tests.support.json_values import as_json
 from tests.support.worker_calls import start_of
 
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
+BODY = as_json({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]})
 START = start_of(BODY)
 
 
 def chunk(text: str) -> bytes:
     return (
         b"data: "
-        + json.dumps(
-            {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]}
-        ).encode()
+        + as_json({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]})
         + b"\n\n"
     )
 
@@ -26,8 +21,8 @@ def fragment(text: str, *, first: bool = False) -> bytes:
     )
     return (
         b"data: "
-        + json.dumps(
+        + as_json(
             {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
-        ).encode()
+        )
         + b"\n\n"
     )

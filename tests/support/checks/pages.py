@@ -5,7 +5,7 @@ from uuid import UUID
 
 from db.filters import parse_filters
 from db.read.queries import AuditReader
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 Page = Json
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from protocol.dialects.anthropic.wire import UNSIGNED
 from tests.support.clients.sdk_answers import REASONING, arguments
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 FINISH = {
     "end_turn": "stop",

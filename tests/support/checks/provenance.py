@@ -7,7 +7,7 @@ from policy.base import Context, ToolCall
 from policy.monitors.provenance import Provenance
 from policy.scores import Score
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 EVIL = "mallory@evil.example"
 

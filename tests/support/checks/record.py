@@ -34,7 +34,7 @@ from protocol.records import (
     ToolReleaseRecord,
 )
 from protocol.sampling import draw
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 @cache

@@ -3,6 +3,7 @@
 from protocol.records import EndRecord, Record, decode_records
 from streams import layout
 from streams.connection import Connection
+from tests.support.checks.kinds import of_kind
 
 
 async def recorded(redis: Connection) -> list[Record]:
@@ -12,4 +13,4 @@ async def recorded(redis: Connection) -> list[Record]:
 
 async def ends(redis: Connection) -> list[EndRecord]:
     """The ends among them."""
-    return [record for record in await recorded(redis) if isinstance(record, EndRecord)]
+    return of_kind(await recorded(redis), EndRecord)

@@ -13,7 +13,7 @@ from tests.support.checks.record import (
     now_ms,
     tool_call_record,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.turns import streamed
 
 THINKING: Json = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}

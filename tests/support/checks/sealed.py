@@ -35,7 +35,7 @@ from tests.support.checks.record import (
     tool_call_record,
     whole_call,
 )
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 DAY_MS = 86_400_000
 

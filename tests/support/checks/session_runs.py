@@ -1,6 +1,5 @@
 """A session over chunks of chat/completions, and what came out of it."""
 
-import json
 from collections.abc import Sequence
 
 from policy.base import (
@@ -12,7 +11,7 @@ from protocol.events import (
     TextDelta,
 )
 from settings.config import Config
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 TOOL = {
@@ -39,7 +38,7 @@ def make(
 ) -> Session:
     call = call_info("c", dialect, nonce="nonce", durable=durable, max_arguments_bytes=1000)
     session = Session(call, policies, Config())
-    session.begin(json.dumps(request or REQUEST).encode())
+    session.begin(as_json(request or REQUEST))
     return session
 
 
@@ -56,7 +55,7 @@ def chunk(
     }
     if usage:
         body = {"id": "x", "choices": [], "usage": usage}
-    return b"data: " + json.dumps(body).encode() + b"\n\n"
+    return b"data: " + as_json(body) + b"\n\n"
 
 
 def call_chunk(index: int, name: str, arguments: str) -> bytes:

@@ -1,11 +1,9 @@
 """The first records of a call."""
 
-import json
-
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import start_of
 
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "demo",
         "stream": True,
@@ -14,10 +12,10 @@ BODY = json.dumps(
             {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
         ],
     }
-).encode()
+)
 START = start_of(BODY)
 
 
 def chunk(delta: Json, finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
+    return b"data: " + as_json({"id": "x", "model": "m", "choices": [choice]}) + b"\n\n"

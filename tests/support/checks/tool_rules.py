@@ -6,7 +6,7 @@ from typing import Any
 from policy.base import Block, Context, ToolCall, Verdict
 from policy.builtin.tool_rules import ToolRules
 from protocol.request import ChatRequest, Tool
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 RM = r"rm\s+-rf"

@@ -6,8 +6,8 @@ from typing import Any
 import httpx2 as httpx
 
 from tests.support.checks.record import rows
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 SESSION = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"

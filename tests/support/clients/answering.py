@@ -16,9 +16,10 @@ from protocol.request import DialectName
 from protocol.server_tools.data import table
 from protocol.stored_answers import WantedAnswers
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.projection import told_completion, told_message
 from tests.support.clients.sdk_answers import WAYS, Direct, Way, sent
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.turns import events
@@ -106,7 +107,7 @@ class Answer:
             said: [{"role": "user", "content": "go"}],
             **options,
         }
-        self.session.begin(json.dumps(asked | request).encode())
+        self.session.begin(as_json(asked | request))
         self._seq = 1
         if self._take():
             self.session.turns(stored)
@@ -177,7 +178,7 @@ class Answer:
     @property
     def refused(self) -> list[Respond]:
         """Answers instead of a message."""
-        return [o for o in self.outputs if isinstance(o, Respond)]
+        return of_kind(self.outputs, Respond)
 
     @property
     def data(self) -> bytes:

@@ -14,7 +14,7 @@ from protocol.request import (
 )
 from tests.support.checks.approving import SCHEMA
 from tests.support.clients.answering import CONFIG
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info
 
 WAYS: list[tuple[DialectName, DialectName]] = [
@@ -109,7 +109,7 @@ def sent_by(
     call = call_info("c", client, nonce="nonce", max_arguments_bytes=100_000, server_tools=FAMILIES)
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     asked = {"model": MODEL[upstream], **(body or BODIES[client])}
-    session.begin(json.dumps(asked).encode())
+    session.begin(as_json(asked))
     taken = session.drain()
     outputs = taken.outputs
     if taken.lookup:

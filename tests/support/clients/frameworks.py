@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.clients import packages
 from tests.support.clients.packages import CLIENTS
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 RUN_S = 60
 # all versions stand in the file: nothing is looked for, which takes minutes, and nothing is built

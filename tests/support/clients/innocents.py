@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 import httpx2 as httpx
 from aiohttp import web
 
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, ROOT, Product
-from tests.support.types import Json
 
 GAP_S = 0.05
 QUICK_S = 0.3

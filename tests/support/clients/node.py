@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.clients import packages
 from tests.support.clients.packages import CLIENTS, missing
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 OLDEST_NODE = 20
 RUN_S = 45

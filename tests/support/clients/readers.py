@@ -15,8 +15,8 @@ from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, redis_faults
 from tests.support.clients.sdk_calls import tool as offered
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, parse_sse
-from tests.support.types import Json
 from tests.support.waiting import wait_for
 
 SETTLE_S = 30.0

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import openai
 
 from tests.support.clients.sdk_answers import sent
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 ResponsesWay = Literal["iterate", "helper", "create"]
 RESPONSES_WAYS: dict[bool, tuple[ResponsesWay, ...]] = {

@@ -1,6 +1,6 @@
 """Schemas that unfold."""
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 Schema = Json
 

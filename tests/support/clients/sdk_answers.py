@@ -16,7 +16,7 @@ import openai
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from protocol.request import DialectName
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 Way = Literal["iterate", "helper", "beta helper", "create", "beta create"]
 WAYS: dict[DialectName, dict[bool, tuple[Way, ...]]] = {

@@ -10,8 +10,8 @@ import anthropic
 import openai
 
 from protocol.request import DialectName
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY
-from tests.support.types import Json
 
 Mode = Literal["whole", "iterate", "helper"]
 DIALECTS: list[DialectName] = ["openai", "anthropic"]

@@ -13,7 +13,7 @@ from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest
 from protocol.server_tools.data import table
 from protocol.target import Target, Translated
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 EVERY = frozenset(table().families)
 OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = (
@@ -43,7 +43,7 @@ validate = pydantic.TypeAdapter(
 def read(body: Json) -> ChatRequest:
     """A request as a client of chat/completions sends it, read."""
     return CLIENTS["openai"].decode_request(
-        json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat"
+        as_json({"model": UNKNOWN, "messages": [USER]} | body), endpoint="chat"
     )
 
 

@@ -7,7 +7,7 @@ from protocol import codecs
 from protocol.dialects.table import CLIENTS
 from protocol.request import ChatRequest
 from protocol.target import Target, Translated
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CLOSED = SCHEMA | {"additionalProperties": False}
@@ -20,7 +20,7 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 def read(**changes: Any) -> ChatRequest:
     """A Messages request, read."""
     body = {"model": "m", "max_tokens": 5, "messages": [USER]} | changes
-    return CLIENTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
+    return CLIENTS["anthropic"].decode_request(as_json(body), endpoint="messages")
 
 
 def translate(target: Target | None = None, **changes: Any) -> Translated:

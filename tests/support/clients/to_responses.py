@@ -6,7 +6,7 @@ from openai.types.responses.response_create_params import (
 )
 from pydantic import TypeAdapter
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 STREAMED, WHOLE = (
     TypeAdapter(ResponseCreateParamsStreaming),

@@ -12,8 +12,8 @@ import httpx2 as httpx
 
 from protocol.request import DialectName
 from tests.support.checks.invariants import Connection, Seen, call_faults, read_call, settle
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY
-from tests.support.types import Json
 
 Kind = Literal["text", "allowed", "blocked", "whole"]
 KINDS: tuple[Kind, ...] = ("text", "allowed", "blocked", "whole")

@@ -20,7 +20,7 @@ from pages.routes import ROUTES
 from protocol.errors import NotFound
 from settings.config import Config
 from settings.runtime import Runtime
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 Made = TypeVar("Made")
 WHO = Who("dev", "0123456789abcdef", frozenset(("auditor",)), "login-1")

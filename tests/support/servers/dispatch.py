@@ -3,7 +3,6 @@ gateway began there, and one worker."""
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -12,14 +11,14 @@ from settings.config import Config
 from settings.runtime import Runtime
 from streams import layout, scripts
 from streams.connection import Connection
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_until
 from tests.support.worker_calls import start_of
 from workers.policy.call.owned import OwnedCall
 from workers.policy.worker import PolicyWorker
 
 GATEWAY = "gw-1"
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "demo",
         "stream": True,
@@ -28,7 +27,7 @@ BODY = json.dumps(
             {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
         ],
     }
-).encode()
+)
 
 
 @asynccontextmanager

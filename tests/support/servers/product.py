@@ -24,9 +24,9 @@ import yaml
 
 from sluice.processes import Process, heed_hangup
 from sluice.up.embedded import is_socket_path
+from tests.support.json_values import Json
 from tests.support.servers import forked as forked_servers
 from tests.support.servers.ports import free_port
-from tests.support.types import Json
 
 Role = Literal["gateway", "policy", "judge", "audit", "pages"]
 KEY = "sk-sluice-test-key"

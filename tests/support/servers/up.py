@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.processes import heed_hangup
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -95,7 +95,7 @@ def up(
 
 def ask(ready: Json, path: str, body: Any = None) -> Json:
     """Send one request with the launcher's key and return the decoded answer."""
-    data = None if body is None else json.dumps(body).encode()
+    data = None if body is None else as_json(body)
     headers = {"authorization": f"Bearer {ready['key']}", "content-type": "application/json"}
     with urllib.request.urlopen(
         urllib.request.Request(ready["url"] + path, data, headers), timeout=20

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.checks.outcomes import payloads
 from tests.support.clients.sdk_answers import Direct, sent
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import Recording, framed
 
 
@@ -106,7 +106,7 @@ def whole_body(recording: Recording, direct: Direct) -> bytes:
         message = direct.read("anthropic", "beta helper", recording.body, sent)
         for block in message["content"]:
             block.pop("parsed_output", None)
-        return json.dumps(message).encode()
+        return as_json(message)
     completion = direct.accumulated(mended(recording))
     completion["object"] = "chat.completion"
     for choice in completion["choices"]:
@@ -120,4 +120,4 @@ def whole_body(recording: Recording, direct: Direct) -> bytes:
             detail |= {
                 k: v for k, v in _first_detail(recording).items() if k in ("type", "format", "id")
             }
-    return json.dumps(completion).encode()
+    return as_json(completion)

@@ -6,7 +6,7 @@ from typing import Any
 
 from protocol.request import DialectName
 from tests.support.checks.outcomes import payloads
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.frames import delta, message, start, stop
 from tests.support.upstreams.recordings import framed
 

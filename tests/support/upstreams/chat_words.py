@@ -2,7 +2,7 @@
 
 from protocol.bytes.json_strict import dumps
 from protocol.request import DialectName
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 CHUNK = {"id": "x", "model": "gpt-x", "object": "chat.completion.chunk", "created": 1}
 STOP = {"index": 0, "delta": {}, "finish_reason": "stop"}

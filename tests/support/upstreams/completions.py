@@ -1,6 +1,5 @@
 """Answers of chat/completions in pieces and whole, decoded and encoded."""
 
-import json
 from typing import Any
 
 from protocol import codecs
@@ -12,7 +11,7 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest, Tool
 from tests.support.clients.sdk import openai_answer
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 HEAD = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 TOOLS = (Tool("patch", kind="custom"), Tool("f"))
@@ -28,9 +27,7 @@ def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> Jso
 
 def body_of(*chunks: Json) -> bytes:
     """Chunks as they come on the wire."""
-    return (
-        b"".join(b"data: " + json.dumps(c).encode() + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
-    )
+    return b"".join(b"data: " + as_json(c) + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
 
 
 def stream(*chunks: Json, unknown: frozenset[str] = frozenset()) -> list[Event]:
@@ -51,7 +48,7 @@ def whole(
     ]
     return codecs.decode_whole(
         "openai",
-        json.dumps({**HEAD, "object": "chat.completion", "choices": choices}).encode(),
+        as_json({**HEAD, "object": "chat.completion", "choices": choices}),
         unknown,
     )
 

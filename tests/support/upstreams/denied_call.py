@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 DANGER = "wipe-the-disk"
 INPUT = {"command": DANGER}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from protocol.dialects.table import DIALECTS
 from protocol.request import DialectName
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import ROOT, Recording
 from tests.support.upstreams.replay import Cutting, Reply, stream
 
@@ -69,11 +69,7 @@ def whole_of(recording: Recording) -> bytes | None:
         return recording.body
     if recording.dialect == "responses":
         last: Json = _payloads(recording.body)[-1].get("response") or {}
-        return (
-            json.dumps(last).encode()
-            if last.get("status") == "completed" and last.get("output")
-            else None
-        )
+        return as_json(last) if last.get("status") == "completed" and last.get("output") else None
     if recording.dialect == "gemini":
         return _whole_gemini(_payloads(recording.body))
     return _whole_converse(recording.body) if recording.dialect == "converse" else None
@@ -101,9 +97,9 @@ def _whole_gemini(chunks: list[Json]) -> bytes | None:
                     return None
                 _join(parts, part)
             candidate |= {k: v for k, v in one.items() if k != "content"}
-    return json.dumps(
+    return as_json(
         chunks[-1] | {"candidates": [candidate | {"content": {"role": "model", "parts": parts}}]}
-    ).encode()
+    )
 
 
 def _join(parts: list[Json], part: Json) -> None:
@@ -149,7 +145,7 @@ def _whole_converse(body: bytes) -> bytes | None:
         if "toolUse" in block:
             block["toolUse"]["input"] = json.loads(block["toolUse"].get("input") or "{}")
     made["output"]["message"]["content"] = list(blocks.values())
-    return json.dumps(made).encode()
+    return as_json(made)
 
 
 def _take(block: Json, delta: Json) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.events import Event, Opaque
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import framed
 
 
@@ -28,7 +28,7 @@ def whole(*content: Json, unknown: tuple[str, ...] = (), **fields: Any) -> list[
         "stop_reason": "end_turn",
         **fields,
     }
-    return codecs.decode_whole("anthropic", json.dumps(body).encode(), frozenset(unknown))
+    return codecs.decode_whole("anthropic", as_json(body), frozenset(unknown))
 
 
 def message(**fields: Any) -> Json:

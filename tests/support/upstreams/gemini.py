@@ -12,8 +12,8 @@ from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, Opaque
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import decode, turns_of
+from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request
-from tests.support.types import Json
 from tests.support.upstreams.turns import events
 
 MODEL = "gemini-3-pro-preview"
@@ -65,7 +65,7 @@ def answer(*parts: Json, finish: str | None = "STOP", **candidate: Any) -> Json:
 
 def body_of(*chunks: Json) -> bytes:
     """A stream of these chunks."""
-    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks)
+    return b"".join(b"data: " + as_json(chunk) + b"\r\n\r\n" for chunk in chunks)
 
 
 def stream(*chunks: Json) -> list[Event]:
@@ -75,7 +75,7 @@ def stream(*chunks: Json) -> list[Event]:
 
 def whole(*parts: Json, **more: Any) -> list[Event]:
     """The events of a whole answer."""
-    return codecs.decode_whole("gemini", json.dumps(answer(*parts, **more)).encode())
+    return codecs.decode_whole("gemini", as_json(answer(*parts, **more)))
 
 
 def said(found: list[Event]) -> list[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ import json
 
 from protocol.bytes.json_strict import dumps
 from tests.support.clients.answering import Answer
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 
 def completion(*deltas: Json, finish: str = "stop") -> bytes:

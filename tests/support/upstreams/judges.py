@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 MODEL = "judge-model"
 _NONCE = re.compile(r"[0-9a-f]{32}")
@@ -38,9 +38,9 @@ class JudgeModel:
             {"nonce": found[0] if found else "", "probability": probability, "explanation": why},
             ensure_ascii=False,
         )
-        return json.dumps(
+        return as_json(
             {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": said}}]}
-        ).encode()
+        )
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from policy.session.effects import JudgeRequest
 from settings.config import Config
 from settings.runtime import Runtime
 from streams import layout
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.waiting import wait_until
 from workers.judge.worker import serve
 from workers.judge_queue import JudgeQueue

@@ -15,8 +15,8 @@ from demo import model as demo
 from protocol.request import DialectName
 from settings.config import Config
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, digest
-from tests.support.types import Json
 
 MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
 LIMITS = {
@@ -199,9 +199,9 @@ class Provider:
             return web.json_response({"choices": [choice]})
         self.asked.append(asked["model"])
         if asked["model"] == TRUSTED:
-            body = json.dumps(
+            body = as_json(
                 asked | {"messages": [{"role": "user", "content": "the weather in Oslo"}]}
-            ).encode()
+            )
         dialect: DialectName = "openai" if request.path.endswith("completions") else "anthropic"
         script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
         response = web.StreamResponse(

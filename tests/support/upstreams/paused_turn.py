@@ -2,7 +2,7 @@
 
 import json
 
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Reply, stream
 
@@ -55,7 +55,7 @@ def whole(content: list[Json], reason: str, tokens: tuple[int, int]) -> Json:
 def reply(content: list[Json], reason: str, tokens: tuple[int, int], *, streamed: bool) -> Reply:
     message = whole(content, reason, tokens)
     if not streamed:
-        return Reply(json.dumps(message).encode())
+        return Reply(as_json(message))
     events: list[Json] = [
         {
             "type": "message_start",

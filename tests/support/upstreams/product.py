@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 
 from protocol.request import DialectName
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, base_config, running
-from tests.support.types import Json
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.waiting import wait_for
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocol.request import DialectName
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "streams"

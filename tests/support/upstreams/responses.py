@@ -1,11 +1,10 @@
 """Answers as a Responses provider streams them: every item said in deltas, at its end, and once
 more in the last event."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.types import Json
+from tests.support.json_values import Json, as_json
 
 ITEM = Json
 
@@ -143,6 +142,4 @@ def _pieces(at: Json, event: str, text: str, field: str) -> list[Json]:
 
 def frames(made: Sequence[Json]) -> bytes:
     """Events as they are sent."""
-    return b"".join(
-        b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in made
-    )
+    return b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), as_json(e)) for e in made)

@@ -3,7 +3,7 @@
 import json
 
 from protocol.bytes.sse import EventSplitter
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.recordings import framed
 
 

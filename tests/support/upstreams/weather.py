@@ -5,7 +5,7 @@ from anthropic.types import message_create_params
 
 from protocol.dialects.anthropic.turn import TurnBuilder
 from protocol.request import DialectName
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.upstreams.turns import events
 
 PARIS = {"city": "Paris"}

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.vendors.story import Refused
 
 

@@ -1,6 +1,6 @@
 """How each vendor says that it is overloaded: the status, headers and body."""
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 OF: dict[str, tuple[int, dict[str, str], Json]] = {
     "openai": (

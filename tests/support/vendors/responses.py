@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.vendors.checking import (
     cut,
     is_sealed,

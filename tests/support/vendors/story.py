@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 
 FIRST, SECOND = "first-42", "second-57"
 """What the two commands print; neither stands in a command as it is."""

@@ -6,7 +6,7 @@ the templates of Qwen, Gemma and Llama; a user does not speak right behind a too
 Mistral.
 """
 
-from tests.support.types import Json
+from tests.support.json_values import Json
 from tests.support.vendors import chat
 from tests.support.vendors.checking import (
     known,
