@@ -8,6 +8,7 @@ import pytest
 from protocol.dialects.table import DIALECTS
 from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.vendors.server import VENDORS, Vendors, vendors
 
 MODELS = {
@@ -53,14 +54,10 @@ def configuration(url: str) -> Json:
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     """The product and its providers."""
     with (
         vendors() as made,
-        running(
-            tmp_path_factory.mktemp("product"), redis_url, database_url, configuration(made.url)
-        ) as product,
+        running(*stores, configuration(made.url)) as product,
     ):
         yield Place(product, made)

@@ -15,6 +15,7 @@ from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Child, Product
 from tests.support.servers.proxy import Proxy, proxied
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed
@@ -42,10 +43,8 @@ def made(replay: Replay) -> Json:
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+def place(stores: Stores) -> Iterator[Place]:
+    with replayed(*stores, made) as running:
         yield running
 
 

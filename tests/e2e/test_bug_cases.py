@@ -15,6 +15,7 @@ from protocol.request import DialectName
 from tests.support.checks.conformance import configuration
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, ask
 from tests.support.json_values import Json, as_json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.cases import chunks
 from tests.support.upstreams.product import (
     MODEL,
@@ -37,12 +38,8 @@ REJECTED = {
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
-    with replayed(
-        tmp_path_factory.mktemp("product"), redis_url, database_url, configuration
-    ) as made:
+def place(stores: Stores) -> Iterator[Place]:
+    with replayed(*stores, configuration) as made:
         yield made
 
 

@@ -14,6 +14,7 @@ from tests.support.clients.raw import Answers
 from tests.support.clients.readers import PATHS, request
 from tests.support.json_values import as_json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import call_of, new_session
 from tests.support.upstreams.replay import Replay
@@ -23,12 +24,10 @@ IDLE_S = 2.0
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay
-) -> Iterator[Product]:
+def product(stores: Stores, replay: Replay) -> Iterator[Product]:
     config = upstreams.config(replay)
     config["limits"] |= {"client_idle_s": IDLE_S, "keepalive_s": 1.0}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
         assert "Traceback" not in product_log(made)
 

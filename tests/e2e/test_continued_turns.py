@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.clients.sdk_calls import MODES, Mode, ask
 from tests.support.json_values import Json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.paused_turn import CONTAINER, FIRST, FOUND, SEARCH, SECOND, reply
 from tests.support.upstreams.product import (
     Place,
@@ -20,9 +21,7 @@ from tests.support.upstreams.replay import Replay, Reply
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     def made(replay: Replay) -> Json:
         base = config(replay)
         keys = [key | {"server_tools": ["web_search"]} for key in base["keys"]]
@@ -45,7 +44,7 @@ def place(
         }
         return base | {"keys": keys, "models": routes, "policies": base["policies"] | deny}
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 

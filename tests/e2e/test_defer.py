@@ -15,6 +15,7 @@ from tests.support.clients.answering import direct
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, Said, ask, results, tool
 from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import began, client_call, frames, text
 from tests.support.upstreams.frames import delta, end, start, stop
@@ -35,9 +36,7 @@ TRUSTED: dict[DialectName, str] = {"openai": "gpt-trusted", "anthropic": "claude
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     def made(replay: Replay) -> Json:
         base = config(replay)
         upstreams = base["upstreams"] | {
@@ -68,7 +67,7 @@ def place(
             "limits": base["limits"] | {"keepalive_s": 0.3, "seal_s": 0.3},
         }
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 

@@ -24,15 +24,14 @@ from tests.support.clients.sdk_calls import (
 )
 from tests.support.json_values import Json
 from tests.support.servers.product import Product, running
+from tests.support.servers.stores import Stores
 
 SAYS = "I am the demo model inside Sluice"
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores) as made:
         yield made
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
 from tests.support.json_values import Json, as_json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -37,9 +38,7 @@ class City(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     def made(replay: Replay) -> Json:
         base = config(replay)
         keys = [
@@ -63,7 +62,7 @@ def place(
             "upstreams": base["upstreams"] | {"ollama": prompted},
         }
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 

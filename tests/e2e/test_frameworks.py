@@ -8,6 +8,7 @@ import pytest
 from tests.support.clients.frameworks import run_script
 from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -24,15 +25,13 @@ WRONG_KEYS = ["langchain-openai", "langchain-anthropic"]
 
 
 @pytest.fixture(scope="module")
-def answers(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Json]:
+def answers(stores: Stores) -> Iterator[Json]:
     """What all cases say."""
     wanted = [*CASES, *((client, "key", "demo") for client in WRONG_KEYS)]
     cases = [
         {"name": " ".join(one), "client": one[0], "way": one[1], "model": one[2]} for one in wanted
     ]
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as product:
+    with running(*stores) as product:
         yield run_script("frameworks.py", place_of(product) | {"cases": cases})
 
 

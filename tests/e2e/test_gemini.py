@@ -9,6 +9,7 @@ import pytest
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import MODES, Mode, ask, openai_client, results, tool
 from tests.support.json_values import Json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, check_request
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -18,9 +19,7 @@ KEY = "sk-provider-of-gemini-4713"
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     def made(replay: Replay) -> Json:
         base = config(replay)
         base["upstreams"]["google"] = {
@@ -33,7 +32,7 @@ def place(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TEST_GEMINI_PROVIDER_KEY", KEY)
-        with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+        with replayed(*stores, made) as running:
             yield running
 
 

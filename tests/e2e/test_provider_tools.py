@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import Place, call_of, new_session
 from tests.support.upstreams.replay import Reply, replaying, stream
@@ -41,9 +42,7 @@ FOUND: Json = {
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     with replaying() as replay:
         config = upstreams.config(replay)
         config["upstreams"]["anthropic"]["headers"] = {"Anthropic-Beta": "own-1"}
@@ -53,9 +52,7 @@ def place(
             0, {"match": "claude-search", "upstream": "anthropic", "server_tools": [ADDED]}
         )
         config["keys"][0] |= {"server_tools": ["web_search"], "policies": ["noop"]}
-        with running(
-            tmp_path_factory.mktemp("product"), redis_url, database_url, config
-        ) as product:
+        with running(*stores, config) as product:
             yield product, replay
 
 

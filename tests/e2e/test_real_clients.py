@@ -24,6 +24,7 @@ from tests.support.clients.node import installed, run_script
 from tests.support.clients.sdk_calls import DIALECTS, anthropic_client
 from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -71,10 +72,8 @@ STOPS = {
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores) as made:
         yield made
 
 

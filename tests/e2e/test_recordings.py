@@ -13,6 +13,7 @@ from protocol.records import to_bytes
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS, ask
 from tests.support.json_values import Json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import (
     MODEL,
     Place,
@@ -31,10 +32,8 @@ BODIES = [n for n, r in ALL.items() if not r.is_stream]
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def place(stores: Stores) -> Iterator[Place]:
+    with replayed(*stores) as made:
         yield made
 
 

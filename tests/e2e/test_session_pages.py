@@ -20,6 +20,7 @@ from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 
@@ -33,12 +34,8 @@ def configuration() -> Json:
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(
-        tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()
-    ) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores, configuration()) as made:
         yield made
 
 

@@ -12,6 +12,7 @@ from protocol.bounds import MAX_HEADERS
 from tests.e2e.conftest import configured
 from tests.support.json_values import as_json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.replay import Replay
 
 START = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
@@ -20,14 +21,12 @@ AUTH = b"authorization: Bearer " + KEY.encode() + b"\r\n"
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_url: str,
-    database_url: str,
+    stores: Stores,
     replay_server: Replay,
 ) -> Iterator[Product]:
     config = configured(replay_server)
     config["limits"] |= {"client_stall_s": 0.5}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.support.clients.sdk_calls import MODES, Mode, Said, ask, results, tool
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, Product
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed
@@ -57,9 +58,7 @@ TOOLS: Any = [tool("openai", "get_weather", city="string")]
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     def made(replay: Replay) -> Json:
         base = config(replay)
         searching = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
@@ -72,7 +71,7 @@ def place(
         ]
         return base | {"keys": keys, "models": routes}
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.json_values import Json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, parse_sse, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 BASH = {
@@ -26,12 +27,10 @@ HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
+def product(stores: Stores) -> Iterator[Product]:
     config = base_config()
     config["limits"] |= {"keepalive_s": 0.4, "commit_s": 1.0, "output_bytes": 200_000}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 

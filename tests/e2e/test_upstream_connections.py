@@ -15,6 +15,7 @@ import pytest
 from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import call_of, new_session
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -93,9 +94,7 @@ def closing() -> Iterator[Closing]:
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_url: str,
-    database_url: str,
+    stores: Stores,
     replay: Replay,
     closing: Closing,
 ) -> Iterator[Product]:
@@ -123,7 +122,7 @@ def product(
     }
     dev, app = config["keys"]
     config["keys"] = [dev, app | {"policies": ["noop"], "server_tools": ["web_search"]}]
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 

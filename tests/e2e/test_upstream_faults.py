@@ -18,6 +18,7 @@ from tests.support.clients.sdk_calls import ask
 from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -34,9 +35,7 @@ CALL_S = 6.0
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_url: str,
-    database_url: str,
+    stores: Stores,
     replay_server: Replay,
 ) -> Iterator[Product]:
     config = configured(replay_server)
@@ -52,7 +51,7 @@ def product(
         "base_url": f"http://127.0.0.1:{free_port()}/v1",
     }
     config["models"].append({"match": "nobody-*", "upstream": "nobody"})
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 

@@ -19,6 +19,7 @@ from tests.support.clients.sdk_calls import (
 )
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import (
     MODEL,
     PROVIDER_KEYS,
@@ -38,10 +39,8 @@ CALLS = [("get_weather", {"city": "Paris"}), ("get_time", {"zone": "CET"})]
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def place(stores: Stores) -> Iterator[Place]:
+    with replayed(*stores) as made:
         yield made
 
 

@@ -16,6 +16,7 @@ from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, Product
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import converse, gemini, responses
 from tests.support.upstreams.cases import frames
 from tests.support.upstreams.product import MODEL, Place, call_of, config, new_session, replayed
@@ -65,9 +66,7 @@ NEWER = ("responses", "gemini", "converse")
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     def made(replay: Replay) -> Json:
         rules = [{"tool": "*", "argument_matches": DANGER}]
         base = config(replay)
@@ -83,7 +82,7 @@ def place(
             base["models"].append({"match": f"{name}-*", "upstream": name})
         return base | {"policies": {"guard": [{"use": "tool_rules", "deny": rules}]}, "keys": keys}
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 

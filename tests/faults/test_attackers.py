@@ -20,6 +20,7 @@ from tests.support.checks.figures import Figure
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_until
 
 HEADERS = {"authorization": f"Bearer {CLIENT_KEY}"}
@@ -29,14 +30,12 @@ WATCHED_S = 8.0
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
+def product(stores: Stores) -> Iterator[Product]:
     with slow_upstream() as upstream:
         config = upstream.into(base_config())
         config["limits"] |= {"upload_bytes": UPLOAD_BYTES, "body_bytes": BODY_BYTES, "body_s": 3.0}
         config["keys"][1]["policies"] = ["noop"]
-        with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+        with running(*stores, config) as made:
             yield made
 
 

@@ -18,6 +18,7 @@ from tests.support.clients.readers import PATHS, request, resident_bytes
 from tests.support.clients.sdk_calls import tool
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
@@ -40,12 +41,10 @@ HELLO = chunk({"role": "assistant", "content": "hi"})
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay
-) -> Iterator[Product]:
+def product(stores: Stores, replay: Replay) -> Iterator[Product]:
     config = upstreams.config(replay)
     config["limits"] |= {"client_stall_s": STALL_S, "unsent_bytes": UNSENT, "keepalive_s": 1.0}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 

@@ -12,6 +12,7 @@ from tests.support.clients.readers import PATHS
 from tests.support.clients.schemas import doubled
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import Product, base_config, digest, running
+from tests.support.servers.stores import Stores
 
 ATTACKER = "sk-sluice-attacker"
 SILENCE_S = 2.0
@@ -54,9 +55,7 @@ ATTACKS: dict[str, tuple[str, bytes, int, str]] = {
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
+def product(stores: Stores) -> Iterator[Product]:
     with slow_upstream() as slow:
         config = slow.into(base_config())
         config["keys"].append(
@@ -67,9 +66,7 @@ def product(
                 "policies": list(config["policies"]),
             }
         )
-        with running(
-            tmp_path_factory.mktemp("product"), redis_url, database_url, config, policy=2
-        ) as made:
+        with running(*stores, config, policy=2) as made:
             yield made
 
 

@@ -21,6 +21,7 @@ from tests.support.checks.recount import recounted, sum_differences, told
 from tests.support.clients.readers import Reader, joined, request, under_way, words
 from tests.support.clients.traffic import KINDS, Kind, call
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 
@@ -31,10 +32,8 @@ def record(database_url: str) -> Iterator["psycopg.Connection[Any]"]:
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("sums"), redis_url, database_url, config()) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores, config()) as made:
         yield made
 
 

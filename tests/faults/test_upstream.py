@@ -22,6 +22,7 @@ from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.readers import PATHS, request
 from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, Role
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import (
     MODEL,
     Place,
@@ -44,16 +45,14 @@ crossed = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     def made(server: Replay) -> Json:
         base = config(server)
         base["policies"]["judged"] = [{"use": "tool_judge", "model": "demo-judge"}]
         base["keys"] = [key | {"policies": [*base["policies"]]} for key in base["keys"]]
         return base
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 

@@ -35,6 +35,7 @@ from tests.support.clients.followed_call import Call
 from tests.support.json_values import Json
 from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
@@ -42,12 +43,8 @@ Event = tuple[str, str, Json]
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(
-        tmp_path_factory.mktemp("live"), redis_url, database_url, base_config() | {"demo": True}
-    ) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores, base_config() | {"demo": True}) as made:
         made.start("pages")
         yield made
 
