@@ -5,7 +5,7 @@ import json
 from protocol import codecs
 from protocol.dialects.table import CLIENTS
 from protocol.request import ChatRequest, DialectName
-from protocol.target import Target
+from protocol.target import Target, Translated
 from tests.support.json_values import Json
 
 
@@ -15,6 +15,11 @@ def read_request(client: DialectName, body: Json) -> ChatRequest:
 
 
 def written_body(request: ChatRequest, target: Target, *, changed: bool = True) -> Json:
-    """The body that is sent for it, which must not be the client's own."""
-    body: Json = json.loads(codecs.encode_request(request, target, changed=changed).body or b"")
+    """The body that is sent for it."""
+    return sent_body(codecs.encode_request(request, target, changed=changed))
+
+
+def sent_body(translated: Translated) -> Json:
+    """The body that is sent, which must not be the client's own."""
+    body: Json = json.loads(translated.body or b"")
     return body

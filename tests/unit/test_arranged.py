@@ -11,6 +11,7 @@ from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
 from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
 
 STRICT = "qwen3.8-27b"
 MODELS = {
@@ -232,5 +233,5 @@ def test_results_of_several_user_turns_go_to_the_one_answer_that_called() -> Non
     made = codecs.encode_request(
         ChatRequest(dialect="anthropic", model=STRICT, turns=turns), Target(dialect="openai")
     )
-    body = json.loads(made.body or b"")
+    body = sent_body(made)
     assert roles(body, "openai") == ["user", "assistant", "tool", "tool", "user"]

@@ -1,7 +1,6 @@
 """Options of chat/completions, as a Messages request says them: kept, changed, left out by name, or
 refused by name."""
 
-import json
 from hashlib import sha256
 from typing import Any
 
@@ -28,7 +27,7 @@ from tests.support.clients.to_anthropic import (
     translate,
 )
 from tests.support.json_values import Json
-from tests.support.request_codecs import written_body
+from tests.support.request_codecs import sent_body, written_body
 
 # --- options ---
 
@@ -127,9 +126,7 @@ def test_effort(
     """LiteLLM asks for more thinking than the answer may have tokens (high with max_tokens 2000):
     the provider refuses that."""
     done = translate(model=model, reasoning_effort=effort, max_tokens=limit)
-    assert {
-        k: v for k, v in json.loads(done.body or b"").items() if k not in ("model", "messages")
-    } == expected
+    assert {k: v for k, v in sent_body(done).items() if k not in ("model", "messages")} == expected
     assert done.dropped == dropped
 
 
@@ -140,7 +137,7 @@ def test_a_turn_in_the_middle_thinks_only_where_its_thinking_is_known() -> None:
         {"role": "tool", "tool_call_id": "a", "content": ""},
     ]
     done = translate(model=BUDGET, reasoning_effort="low", messages=messages)
-    assert ("thinking" in json.loads(done.body or b""), done.dropped) == (
+    assert ("thinking" in sent_body(done), done.dropped) == (
         False,
         ("reasoning_effort",),
     )
@@ -158,7 +155,7 @@ def test_the_vendors_own_words_of_thinking_count_first() -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     assert cross(thinking=thinking)["thinking"] == thinking
     done = translate(thinking=thinking, reasoning_effort="low")
-    assert (json.loads(done.body or b"")["thinking"], done.dropped) == (
+    assert (sent_body(done)["thinking"], done.dropped) == (
         thinking,
         ("reasoning_effort",),
     )
@@ -188,7 +185,7 @@ def test_the_vendors_own_words_of_thinking_count_first() -> None:
 )
 def test_max_tokens(model: str, given: Json, expected: int, dropped: tuple[str, ...]) -> None:
     done = translate(model=model, **given)
-    assert (json.loads(done.body or b"")["max_tokens"], done.dropped) == (expected, dropped)
+    assert (sent_body(done)["max_tokens"], done.dropped) == (expected, dropped)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +216,7 @@ def test_max_tokens(model: str, given: Json, expected: int, dropped: tuple[str, 
 )
 def test_sampling(model: str, given: Json, expected: Json, dropped: tuple[str, ...]) -> None:
     done = translate(model=model, **given)
-    body = json.loads(done.body or b"")
+    body = sent_body(done)
     assert ({k: body[k] for k in ("temperature", "top_p", "top_k") if k in body}, done.dropped) == (
         expected,
         dropped,
@@ -229,7 +226,7 @@ def test_sampling(model: str, given: Json, expected: Json, dropped: tuple[str, .
 def test_stops_that_are_white_are_dropped_and_named() -> None:
     """LiteLLM forwards them, and the provider refuses."""
     done = translate(stop=["END", " ", "\n"])
-    assert (json.loads(done.body or b"")["stop_sequences"], done.dropped) == (["END"], ("stop",))
+    assert (sent_body(done)["stop_sequences"], done.dropped) == (["END"], ("stop",))
     assert cross(stop="END")["stop_sequences"] == ["END"]
     assert "stop_sequences" not in cross(stop="\n")
 
@@ -280,7 +277,7 @@ def test_the_vendors_own_words_pass_where_the_key_may(
     name: str, value: Any, beta: str | None
 ) -> None:
     done = translate(**{name: value})
-    assert json.loads(done.body or b"")[name] == value
+    assert sent_body(done)[name] == value
     assert done.betas == ((beta,) if beta else ())
     if name in ("container", "mcp_servers"):
         assert refused(**{name: value}, families=frozenset()) == name
@@ -288,7 +285,7 @@ def test_the_vendors_own_words_pass_where_the_key_may(
 
 def test_beta_names_in_the_body_are_gated_like_those_of_the_header() -> None:
     done = translate(betas=["files-api-2025-04-14"])
-    assert ("betas" in json.loads(done.body or b""), done.betas) == (
+    assert ("betas" in sent_body(done), done.betas) == (
         False,
         ("files-api-2025-04-14",),
     )

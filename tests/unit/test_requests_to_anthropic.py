@@ -29,7 +29,7 @@ from tests.support.clients.to_anthropic import (
     translate,
 )
 from tests.support.json_values import Json
-from tests.support.request_codecs import written_body
+from tests.support.request_codecs import sent_body, written_body
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n....").decode()
 PDF = base64.b64encode(b"%PDF-1.7 ...").decode()
@@ -62,7 +62,7 @@ def test_every_leading_system_message_is_a_block_of_its_own_and_keeps_what_it_ma
         USER,
     ]
     done = translate(messages=messages)
-    assert json.loads(done.body or b"")["system"] == [
+    assert sent_body(done)["system"] == [
         {"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
         {"type": "text", "text": "b", "cache_control": EPHEMERAL},
         {"type": "text", "text": "c"},
@@ -213,7 +213,7 @@ def test_a_stored_file_needs_its_family() -> None:
     messages = [{"role": "user", "content": [file(file_id="file_1")]}]
     done = translate(messages=messages)
     expected = [{"type": "document", "source": {"type": "file", "file_id": "file_1"}}]
-    assert json.loads(done.body or b"")["messages"][0]["content"] == expected
+    assert sent_body(done)["messages"][0]["content"] == expected
     assert done.betas == ("files-api-2025-04-14",)
     with pytest.raises(InvalidRequest, match="file_id"):
         translate(messages=messages, families=frozenset())
@@ -271,7 +271,7 @@ def test_what_an_assistant_said_before() -> None:
         "made_up": 1,
     }
     done = translate(messages=[USER, said, USER])
-    assert json.loads(done.body or b"")["messages"][1]["content"] == texts("no", "a")
+    assert sent_body(done)["messages"][1]["content"] == texts("no", "a")
     assert done.dropped == ("messages[].reasoning_content", "messages[].made_up")
     assert cross(messages=[USER, {"role": "assistant", "content": "prefill \n"}])["messages"][1][
         "content"
@@ -372,7 +372,7 @@ def test_breakpoints_of_the_cache() -> None:
         "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"},
     }
     done = translate(messages=[{"role": "user", "content": [*texts("a"), part]}])
-    assert json.loads(done.body or b"")["messages"][0]["content"][1] == {
+    assert sent_body(done)["messages"][0]["content"][1] == {
         "type": "text",
         "text": "b",
         "cache_control": EPHEMERAL,
@@ -384,7 +384,7 @@ def test_breakpoints_of_the_cache() -> None:
     ]
     tool = TOOL | {"cache_control": EPHEMERAL}
     done = translate(messages=[{"role": "user", "content": many}], tools=[tool])
-    body = json.loads(done.body or b"")
+    body = sent_body(done)
     assert ["cache_control" in block for block in body["messages"][0]["content"]] == [
         False,
         False,

@@ -18,7 +18,7 @@ from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import turns_of
 from tests.support.json_values import Json
-from tests.support.request_codecs import read_request, written_body
+from tests.support.request_codecs import read_request, sent_body, written_body
 from tests.support.upstreams import converse as made
 
 CLAUDE, NOVA, OSS, LLAMA = (
@@ -52,7 +52,7 @@ def written(client: str, body: Json, **target: Any) -> tuple[Json, Translated]:
         body = {"max_tokens": 1000} | body
     request = read_request(client, {"messages": [{"role": "user", "content": "hi"}]} | body)
     translated = codecs.encode_request(request, Target(dialect="converse", **target))
-    found = json.loads(translated.body or b"")
+    found = sent_body(translated)
     report = ParamValidator().validate(blobs(found) | {"modelId": "m"}, SHAPE)
     assert not report.has_errors(), report.generate_report()
     return found, translated

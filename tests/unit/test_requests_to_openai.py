@@ -26,7 +26,7 @@ from tests.support.clients.to_openai import (
     write,
 )
 from tests.support.json_values import Json
-from tests.support.request_codecs import read_request, written_body
+from tests.support.request_codecs import read_request, sent_body, written_body
 from tests.support.upstreams.recordings import SHARED, need_recordings
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}
@@ -190,7 +190,7 @@ def test_every_field_has_its_place_or_its_notice(
     base = {"model": changes.get("model", "m"), "max_tokens": 5, "messages": [USER]}
     if OPENAI_MODELS.row(base["model"]).completion_tokens:
         base["max_completion_tokens"] = base.pop("max_tokens")
-    assert json.loads(translated.body or b"") == base | expected
+    assert sent_body(translated) == base | expected
     assert translated.dropped == dropped
 
 
@@ -518,7 +518,7 @@ TURNS: list[tuple[str, list[Json], list[Json], tuple[str, ...]]] = [
 )
 def test_turns(messages: list[Json], expected: list[Json], dropped: tuple[str, ...]) -> None:
     translated = translate(messages=messages)
-    assert json.loads(translated.body or b"")["messages"] == expected
+    assert sent_body(translated)["messages"] == expected
     assert translated.dropped == dropped
 
 
@@ -550,7 +550,7 @@ def test_provider_run_calls_are_told_in_pairs_and_never_as_tool_calls() -> None:
         ),
     ]
     translated = translate(messages=messages)
-    body = json.loads(translated.body or b"")
+    body = sent_body(translated)
     told = (
         '[The provider ran web_search with {"query":"ruby"}. Result:'
         " Ruby\nhttps://ruby.example\nRuby\nhttps://ruby.example]"
@@ -653,14 +653,14 @@ def test_earlier_reasoning_goes_to_models_that_want_it(
 ) -> None:
     open_turn = [USER, *said(*THOUGHT, use(), role="assistant"), *said(result("1"))]
     translated = translate(model=model, messages=open_turn)
-    message = json.loads(translated.body or b"")["messages"][1]
+    message = sent_body(translated)["messages"][1]
     assert message.get("reasoning_content") == reasoning and message["tool_calls"] == [called()]
     assert "signature" not in str(message) and translated.dropped == dropped
 
 
 def test_reasoning_of_finished_turns_is_left_out_without_a_notice() -> None:
     translated = translate(messages=[USER, *said(*THOUGHT, text("a"), role="assistant"), USER])
-    assert json.loads(translated.body or b"")["messages"][1] == {
+    assert sent_body(translated)["messages"][1] == {
         "role": "assistant",
         "content": "a",
     }

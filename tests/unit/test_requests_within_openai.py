@@ -1,8 +1,6 @@
 """Requests of chat/completions for an upstream of the same: every field goes out as it came, and
 gates hold."""
 
-import json
-
 import msgspec
 import pytest
 
@@ -24,7 +22,7 @@ from tests.support.clients.to_openai import (
     use,
 )
 from tests.support.json_values import Json
-from tests.support.request_codecs import read_request, written_body
+from tests.support.request_codecs import read_request, sent_body, written_body
 
 OPENAI_OWN: Json = {
     "model": "gpt-4.1",
@@ -132,10 +130,7 @@ def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
 
 
 def test_a_search_without_a_place_says_nothing_of_one() -> None:
-    body = json.loads(
-        translate(
-            SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL]
-        ).body
-        or b""
+    body = sent_body(
+        translate(SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL])
     )
     assert body["web_search_options"] == {"search_context_size": "high"} and len(body["tools"]) == 1

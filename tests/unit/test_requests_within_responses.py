@@ -21,7 +21,7 @@ from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
 from tests.support.json_values import Json
-from tests.support.request_codecs import read_request
+from tests.support.request_codecs import read_request, sent_body
 from tests.support.upstreams.recordings import ROOT
 
 ALL = frozenset(table().families)
@@ -44,7 +44,7 @@ def read(**body: Any) -> ChatRequest:
 
 def write(request: ChatRequest, families: frozenset[str] = ALL) -> Json:
     translated = codecs.encode_request(request, Target(dialect="responses", families=families))
-    body: Json = json.loads(translated.body or b"")
+    body: Json = sent_body(translated)
     assert body["store"] is False and not body.keys() & {
         "previous_response_id",
         "conversation",
@@ -226,7 +226,7 @@ def test_reasoning_without_anything_encrypted_is_left_out_by_name() -> None:
     request = read(input=[{"role": "user", "content": "hi"}, unsealed, raw, SEALED, CALL, OUTPUT])
     translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
     assert translated.dropped == ("input[].reasoning",)
-    assert json.loads(translated.body or b"")["input"][1:3] == [raw, SEALED]
+    assert sent_body(translated)["input"][1:3] == [raw, SEALED]
 
 
 def test_fields_go_out_as_they_came() -> None:
@@ -286,7 +286,7 @@ def test_what_would_be_left_out_unseen_is_not() -> None:
     families = ALL - {"context_management"}
     request = read(truncation="auto", stream_options={"include_obfuscation": True})
     translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
-    assert json.loads(translated.body or b"")["truncation"] == "auto"
+    assert sent_body(translated)["truncation"] == "auto"
     # the family is one that every key has
     assert write(request, families)["truncation"] == "auto" and "stream_options" not in write(
         request

@@ -1,6 +1,5 @@
 """Requests of chat/completions and what they are in the Messages dialect."""
 
-import json
 from typing import Any
 
 import pydantic
@@ -14,6 +13,7 @@ from protocol.request import ChatRequest
 from protocol.server_tools.data import table
 from protocol.target import Target, Translated
 from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
 
 EVERY = frozenset(table().families)
 OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = (
@@ -58,7 +58,7 @@ def translate(
 
 def cross(**body: Any) -> Json:
     """The body for the provider; it fits the SDK's own types."""
-    written: Json = json.loads(translate(**body).body or b"")
+    written: Json = sent_body(translate(**body))
     validate({k: v for k, v in written.items() if k != "stream"})
     return written
 

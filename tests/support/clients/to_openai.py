@@ -1,6 +1,5 @@
 """Requests of the Messages dialect and what they are in chat/completions."""
 
-import json
 from typing import Any
 
 from protocol import codecs
@@ -8,6 +7,7 @@ from protocol.dialects.table import CLIENTS
 from protocol.request import ChatRequest
 from protocol.target import Target, Translated
 from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 CLOSED = SCHEMA | {"additionalProperties": False}
@@ -30,7 +30,7 @@ def translate(target: Target | None = None, **changes: Any) -> Translated:
 
 def write(**changes: Any) -> Json:
     """The body for the provider."""
-    body: Json = json.loads(translate(**changes).body or b"")
+    body: Json = sent_body(translate(**changes))
     return body
 
 
