@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from db.migrations.migrate import upgrade
 from tests.support.checks.record import fresh_database, now_ms
-from tests.support.servers.stores import Server, own_postgres, own_valkey
+from tests.support.servers.stores import Server, Stores, own_postgres, own_valkey
 from tests.support.servers.stores_shared import postgres_server, valkey_server
 from tests.support.upstreams.replay import Replay, replaying
 
@@ -150,6 +150,12 @@ def database_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
         upgrade(url)
         yield url
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str) -> Stores:
+    """Where the product of a module lies: each may have one."""
+    return tmp_path_factory.mktemp("product"), redis_url, database_url
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from protocol.dialects.table import DIALECTS
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.vendors.server import VENDORS, Vendors, vendors
 
 MODELS = {
@@ -36,7 +37,7 @@ class Place:
     vendors: Vendors
 
 
-def configuration(url: str) -> dict[str, Any]:
+def configuration(url: str) -> Json:
     """An upstream and a model for each dialect of upstreams that there is, and what ships for
     coding agents as the policy."""
     made = base_config()
@@ -53,14 +54,10 @@ def configuration(url: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     """The product and its providers."""
     with (
         vendors() as made,
-        running(
-            tmp_path_factory.mktemp("product"), redis_url, database_url, configuration(made.url)
-        ) as product,
+        running(*stores, configuration(made.url)) as product,
     ):
         yield Place(product, made)

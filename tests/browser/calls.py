@@ -3,11 +3,11 @@ into them."""
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx2 as httpx
 
 from tests.support.clients.agent import twelve_calls
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
 from tests.support.waiting import wait_for
 
@@ -31,7 +31,7 @@ class Calls:
         return self.ids[name]
 
     def send(
-        self, name: str, body: dict[str, Any], *, path: str = "/v1/chat/completions", **headers: str
+        self, name: str, body: Json, *, path: str = "/v1/chat/completions", **headers: str
     ) -> int:
         """Send a request and read its answer whole; returns its status. The call has that name
         then."""

@@ -24,6 +24,7 @@ from tests.support.checks.invariants import (
 )
 from tests.support.checks.pages import bytes_of, pages_of, written_of
 from tests.support.clients.sdk import anthropic_answer, openai_answer, responses_answer
+from tests.support.json_values import Json
 
 DEADLINE_S = 60.0
 MAY_FAIL = ("error", "broken", "leaves", "hostile")
@@ -240,7 +241,7 @@ def report(
     seed: int,
     seconds: float,
     refused: int,
-) -> dict[str, Any]:
+) -> Json:
     """The figures of a run."""
 
     def count(query: str) -> int:

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from protocol.request import DialectName
 from tests.chaos import hostile_answers as answers
 from tests.chaos.hostile_answers import FORBIDDEN, PHRASES
-from tests.chaos.hostile_wire import Answer, Json
+from tests.chaos.hostile_wire import (
+    Answer,
+)
+from tests.support.json_values import Json
 
 POLICIES = {
     "replaced": [

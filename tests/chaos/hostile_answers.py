@@ -4,7 +4,10 @@ through, as data from a random source."""
 import json
 import random
 
-from tests.chaos.hostile_wire import Answer, Json
+from tests.chaos.hostile_wire import (
+    Answer,
+)
+from tests.support.json_values import Json
 from tests.support.upstreams.written_calls import LENIENT, ONE
 
 FORBIDDEN = "rm -rf"

@@ -4,7 +4,8 @@ or whole."""
 import json
 from typing import Any
 
-Json = dict[str, Any]
+from tests.support.json_values import Json, as_json
+
 Answer = list[tuple[str, Json]]
 """The parts of an answer in order: (`text`, {"pieces"}), (`thinking`, {"text", "signature"}),
 (`call`, {"id", "name", "arguments"}) or (`raw`, {"frames"}).
@@ -50,7 +51,7 @@ def in_openai(said: Answer, *, stream: bool) -> bytes:
             message |= {key: value for key, value in delta.items() if key.startswith("reasoning")}
         message |= {"tool_calls": calls} if calls else {}
         choice = {"index": 0, "message": message, "finish_reason": stop}
-        return json.dumps(head | {"object": "chat.completion", "choices": [choice]}).encode()
+        return as_json(head | {"object": "chat.completion", "choices": [choice]})
     choices: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"index": 0, "delta": {}, "finish_reason": stop})
     frames = _raw(said)
@@ -75,7 +76,7 @@ def in_anthropic(said: Answer, *, stream: bool) -> bytes:
     frames, said = _raw(said), [(kind, what) for kind, what in said if kind != "raw"]
     if not stream:
         blocks = [_whole(kind, what) for kind, what in said]
-        return json.dumps(head | {"content": blocks, "stop_reason": stop, "usage": usage}).encode()
+        return as_json(head | {"content": blocks, "stop_reason": stop, "usage": usage})
     events: list[Json] = [
         {
             "type": "message_start",

@@ -3,13 +3,12 @@ of them saw."""
 
 import asyncio
 import io
-import json
 import random
 import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import aiohttp
 
@@ -19,6 +18,7 @@ from tests.chaos.hostile import ATTACKS, Attack
 from tests.support.checks.invariants import KEEPALIVES, Seen
 from tests.support.clients.readers import PATHS, request
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
 
 Kind = Literal[
@@ -86,7 +86,7 @@ class Done:
     is_extra: bool = False
 
 
-def body_of(number: int, kind: Kind, dialect: DialectName, model: str) -> dict[str, Any]:
+def body_of(number: int, kind: Kind, dialect: DialectName, model: str) -> Json:
     """The request of a call."""
     body = request(
         f"call {number}: {WORDS[kind]}", dialect, model=model, stream=not kind.startswith("whole")
@@ -101,7 +101,7 @@ def body_of(number: int, kind: Kind, dialect: DialectName, model: str) -> dict[s
 
 def attack_of(
     number: int, name: str, dialect: DialectName, model: str, source: random.Random, after: str = ""
-) -> dict[str, Any]:
+) -> Json:
     """The request of a hostile call, which goes on with the response of the call `after`."""
     attack = ATTACKS[name]
     body = body_of(number, "hostile", dialect, attack.model or model)
@@ -117,9 +117,9 @@ def attack_of(
     return body
 
 
-async def _drop_by_drop(body: dict[str, Any], lasts_s: float) -> AsyncIterator[bytes]:
+async def _drop_by_drop(body: Json, lasts_s: float) -> AsyncIterator[bytes]:
     """A body that never comes to its end."""
-    data = json.dumps(body).encode()[:-1] + b" " * 2**20
+    data = as_json(body)[:-1] + b" " * 2**20
     until = time.monotonic() + lasts_s
     yield data
     while time.monotonic() < until:
@@ -264,7 +264,7 @@ class Load:
         seen, began = Seen(dialect, body["stream"]), time.monotonic()
         done = Done(number, kind, body["model"], seen, began, began, 0.0, attack=name)
         # as a file: aiohttp warns of large bodies as bytes
-        sent: dict[str, Any] = {"data": io.BytesIO(json.dumps(body).encode())}
+        sent: Json = {"data": io.BytesIO(as_json(body))}
         if name and ATTACKS[name].slow:
             done.left = True
             sent = {"data": _drop_by_drop(body, self._random.uniform(0.5, 5.0))}

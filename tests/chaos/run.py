@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from settings.config import Limits
 from tests.chaos import check
@@ -27,6 +26,7 @@ from tests.chaos.hostile import ATTACKS, POLICIES
 from tests.chaos.load import HOSTILE_KEY, HOSTILE_SHARE, Load
 from tests.chaos.upstream import Upstream, upstream
 from tests.support.checks.invariants import settle
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Product, Role, base_config, digest
 from tests.support.servers.proxy import Proxy, proxied
@@ -53,7 +53,7 @@ SIGNS = (
 """What no log may say, whatever breaks."""
 
 
-def config(server: Upstream, lease_s: float) -> dict[str, Any]:
+def config(server: Upstream, lease_s: float) -> Json:
     """Short clocks, two upstreams, and policies for rules, judges and neither."""
     made = base_config()
     made["upstreams"] = {
@@ -130,7 +130,7 @@ def run(
     attacks: Sequence[str] = tuple(ATTACKS),
     hostile: float = HOSTILE_SHARE,
     breaks: bool = True,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[Json, list[str]]:
     """Run until `seconds` are over or `calls` were made; returns the report and what is wrong.
 
     Without `attacks` nobody is hostile; where nothing `breaks`, every innocent call must be served

@@ -3,7 +3,6 @@ Redis' clock. A gateway's may not be: its calls have a day on record (test_wrong
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -19,6 +18,7 @@ from tests.support.clients.readers import (
     under_way,
     words,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import ROOT, Product, base_config
 from tests.support.waiting import wait_for
 
@@ -47,7 +47,7 @@ def shifted(folder: Path, seconds: int) -> dict[str, str]:
 def test_c12_clocks_an_hour_off(
     tmp_path: Path, redis_url: str, database_url: str, figure: Figure
 ) -> None:
-    config: dict[str, Any] = base_config()
+    config: Json = base_config()
     config["limits"] |= {"judge_s": 2.0}
     with Product(tmp_path, redis_url, database_url, config) as product:
         product.start("gateway", env=shifted(tmp_path, -50))

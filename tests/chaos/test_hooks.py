@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from tests.support.clients.readers import (
     under_way,
     words,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
 from tests.support.waiting import wait_for
 
@@ -68,7 +68,7 @@ MODES = ("raise", "garbage", "stall", "block", "loop", "backtrack")
 @pytest.fixture
 def product(tmp_path: Path, redis_url: str, database_url: str) -> Iterator[Product]:
     (tmp_path / "bad.py").write_text(POLICY)
-    config: dict[str, Any] = base_config()
+    config: Json = base_config()
     for mode in MODES:
         config["policies"][mode] = [
             {"use": "bad:Bad", "mode": mode, "mark": str(tmp_path / "stalled")}

@@ -30,6 +30,7 @@ from tests.support.clients.readers import (
     under_way,
     words,
 )
+from tests.support.json_values import as_json
 from tests.support.servers.memory import MIB, bounded
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.upstreams import product as upstreams
@@ -128,7 +129,7 @@ class SlowClient:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         self._socket.settimeout(20)
         self._socket.connect(("127.0.0.1", product.port))
-        body = json.dumps(request("go", model="gpt-x")).encode()
+        body = as_json(request("go", model="gpt-x"))
         head = (
             f"POST {PATHS['openai']} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer"
             f" {KEY}\r\nx-sluice-policy: noop\r\n"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import psycopg
 import pytest
@@ -14,6 +14,7 @@ from db.connections import conninfo
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.traffic import Traffic, faults
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, Role, base_config
 from tests.support.servers.proxy import Proxy, proxied
 from tests.support.servers.stores import Server, client
@@ -26,7 +27,7 @@ SILENT_S = 2.0
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
-def config() -> dict[str, Any]:
+def config() -> Json:
     made = base_config()
     made["limits"] |= {
         "redis_silent_s": SILENT_S,

@@ -4,7 +4,6 @@ the end."""
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -13,6 +12,7 @@ from db.connections import conninfo
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.traffic import Traffic, faults
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
 from tests.support.servers.stores import Server, client
 from tests.support.waiting import wait_for
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 DEADLINE_S = 45.0
 
 
-def config() -> dict[str, Any]:
+def config() -> Json:
     made = base_config()
     made["limits"] |= {
         "redis_silent_s": 2.0,

@@ -4,7 +4,6 @@ ends."""
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,20 +20,21 @@ from tests.support.clients.readers import (
     under_way,
     words,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
 from tests.support.waiting import wait_for
 
 WORDS = 500
 
 
-def newer_config() -> dict[str, Any]:
-    config: dict[str, Any] = base_config()
+def newer_config() -> Json:
+    config: Json = base_config()
     config["policies"]["default"][0]["deny"][0]["argument_matches"] = "mkfs"
     config["limits"] |= {"claim_s": 2.0}
     return config
 
 
-def changing() -> dict[str, Any]:
+def changing() -> Json:
     """The configuration of gateways whose calls may begin under the newer policies too."""
     return base_config() | {
         "accept_policy_sets": [policy_set(Config.model_validate(newer_config()), ())]

@@ -26,6 +26,7 @@ from tests.support.clients.readers import (
     under_way,
     words,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Child, Product, base_config, running
 from tests.support.waiting import wait_for
 
@@ -47,7 +48,7 @@ def read(product: Product, count: int, *, length: int = WORDS, gap_ms: int = 20)
     ]
 
 
-def assert_whole(product: Product, readers: list[Reader], *, length: int = WORDS) -> dict[str, Any]:
+def assert_whole(product: Product, readers: list[Reader], *, length: int = WORDS) -> Json:
     """Every stream has all text once and in order; the invariants hold. Returns the records."""
     joined(readers)
     assert [r.text[-60:] for r in readers if not r.has_all(length)] == [], product.logs()

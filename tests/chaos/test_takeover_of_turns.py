@@ -11,16 +11,18 @@ from streams import layout
 from tests.support.checks.invariants import Recorded, call_faults
 from tests.support.clients.readers import Reader, hold_invariants, joined, kinds, owned_by
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Child, Product
 from tests.support.servers.proxy import Proxy, proxied
-from tests.support.upstreams.product import config, replayed
+from tests.support.servers.stores import Stores
+from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.upstreams.turns import streamed
 from tests.support.waiting import wait_for
 
 MODEL = "claude-sonnet-4-5"
-THINKING: dict[str, Any] = {
+THINKING: Json = {
     "type": "thinking",
     "thinking": "Let me see.",
     "signature": "c2lnbmF0dXJl" * 20,
@@ -29,7 +31,7 @@ WORDS = 8
 GAP_S = 0.04
 
 
-def made(replay: Replay) -> dict[str, Any]:
+def made(replay: Replay) -> Json:
     """Routes and keys with a search that the provider runs."""
     base = config(replay)
     searching = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
@@ -41,14 +43,12 @@ def made(replay: Replay) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+def place(stores: Stores) -> Iterator[Place]:
+    with replayed(*stores, made) as running:
         yield running
 
 
-def answer(content: list[dict[str, Any]], reason: str, *, gap_s: float = 0.0) -> Reply:
+def answer(content: list[Json], reason: str, *, gap_s: float = 0.0) -> Reply:
     about = {
         "role": "assistant",
         "model": MODEL,
@@ -58,7 +58,7 @@ def answer(content: list[dict[str, Any]], reason: str, *, gap_s: float = 0.0) ->
     return stream(b"".join(streamed(content, reason, about=about)), cutting="events", gap_s=gap_s)
 
 
-def asking(product: Product, messages: list[dict[str, Any]]) -> Reader:
+def asking(product: Product, messages: list[Json]) -> Reader:
     body = {
         "model": MODEL,
         "max_tokens": 20_000,
@@ -82,7 +82,7 @@ def found(product: Product, reader: Reader, replies: Sequence[Reply]) -> Recorde
     return recorded
 
 
-def segment(number: int) -> list[dict[str, Any]]:
+def segment(number: int) -> list[Json]:
     """A segment of a turn: its words, each a block, and a search that the next segment finds."""
     search = {
         "type": "server_tool_use",
@@ -102,7 +102,7 @@ def segment(number: int) -> list[dict[str, Any]]:
 @pytest.mark.case("W1")
 @pytest.mark.parametrize(("asked", "word"), [(1, "w1-3 "), (2, ""), (2, "w2-3 "), (3, "w3-7 ")])
 def test_w1_kill_9_of_the_owner_in_a_segment_of_a_continued_turn(
-    place: tuple[Product, Replay], asked: int, word: str
+    place: Place, asked: int, word: str
 ) -> None:
     """Killed in the first segment, as the second is asked for, in it, and when the last word of all
     is out."""
@@ -133,9 +133,7 @@ def test_w1_kill_9_of_the_owner_in_a_segment_of_a_continued_turn(
     assert third == [*first, {"role": "assistant", "content": [*segments[0], *segments[1]]}]
 
 
-def tool_turn(
-    product: Product, replay: Replay, mark: str
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def tool_turn(product: Product, replay: Replay, mark: str) -> tuple[list[Json], list[Json]]:
     """A turn on record with a tool call; returns what upstream said, and the messages that go on
     from there."""
     content = [
@@ -181,9 +179,7 @@ def in_the_lookup(postgres: Proxy, ask: Callable[[], Reader]) -> Reader:
 
 @pytest.mark.case("W1", "W3")
 @pytest.mark.parametrize("answered", [False, True])
-def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(
-    place: tuple[Product, Replay], answered: bool
-) -> None:
+def test_w1_kill_9_of_the_owner_in_a_lookup_of_recorded_turns(place: Place, answered: bool) -> None:
     """Killed while PostgreSQL answers: the next owner looks it up. Killed when the turns are a
     fact: the next owner does not ask again."""
     product, replay = place
@@ -242,7 +238,7 @@ def identity(reader: Reader) -> str:
 
 @pytest.mark.case("W1")
 def test_w1_kill_9_of_the_owners_of_a_conversation_that_is_on_record_alone(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     """Three answers that go on with each other: a worker dies while it reads the first, the next in
     the middle of the last."""

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -28,6 +27,7 @@ from db.seals.checkpoints import load_private_key
 from settings.config import Limits
 from streams.fitness import loads_freely
 from tests.support.checks.record import fresh_database
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.waiting import wait_for
 
@@ -37,7 +37,7 @@ OURS = ("gateway", *WORKERS, "pages")
 VARIABLE = re.compile(r"\$\$|\$\{([A-Z_]+)(?::([-?])([^}]*))?\}")
 
 
-def load(environment: dict[str, str]) -> dict[str, Any]:
+def load(environment: dict[str, str]) -> Json:
     """The file as an engine reads it: variables replaced, merges done, extension fields gone."""
 
     def replace(found: re.Match[str]) -> str:

@@ -2,14 +2,15 @@
 it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import anthropic
 import openai
 import pytest
 
 from tests.support.checks.record import fresh_database
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, replaying
 
@@ -38,18 +39,16 @@ def upstream(replay_server: Replay) -> Replay:
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_url: str,
-    database_url: str,
+    stores: Stores,
     replay_server: Replay,
 ) -> Iterator[Product]:
     """The product with the upstreams `openai` and `anthropic`, both the replaying one."""
     config = configured(replay_server)
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 
-def configured(server: Replay) -> dict[str, Any]:
+def configured(server: Replay) -> Json:
     """The configuration with the replaying upstream in both dialects."""
     config = upstreams.config(server)
     config["limits"] |= {"body_bytes": 2**20}

@@ -21,6 +21,7 @@ from protocol.dialects.table import of_client
 from protocol.records import Record
 from tests.support.checks.markdown import DOCS, names, section, tables
 from tests.support.checks.record import call_id, control_records, fresh_database, whole_call
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, base_config, digest, running
 from tests.support.waiting import wait_for
 
@@ -36,14 +37,13 @@ BASH = {
 }
 HELLO = [{"role": "user", "content": "hello"}]
 REVIEW = "/audit/reviews/ID/BLOCK"
-BODIES: dict[str, Any] = {
+BODIES: Json = {
     "/v1/chat/completions": {"model": "demo", "messages": HELLO},
     "/v1/responses": {"model": "demo", "input": HELLO},
     "/v1/messages": {"model": "demo", "messages": HELLO, "max_tokens": 50},
     "/v1/messages/count_tokens": {"model": "demo-openai", "messages": HELLO},
     REVIEW: {"label": "honest"},
 }
-Json = dict[str, Any]
 
 
 async def store(url: str, *records: Record) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.clients.packages import missing
 from tests.support.clients.raw import Answers
+from tests.support.json_values import as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
 from tests.support.waiting import wait_for
@@ -170,7 +171,7 @@ def test_clients_that_offer_http_2_have_their_answer(
         if path == "/v1/responses"
         else {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 99}
     )
-    body = json.dumps({"model": "demo", **prompt}).encode()
+    body = as_json({"model": "demo", **prompt})
     settings = "HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA\r\n"
     framing = "Transfer-Encoding: chunked\r\n" if is_chunked else f"Content-Length: {len(body)}\r\n"
     data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if is_chunked else body

@@ -3,7 +3,6 @@ what the client got."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -11,14 +10,16 @@ import pytest
 from pages.render import short
 from protocol.errors import InvalidRequest, NotFound
 from tests.support.clients.agent import TOOLS
+from tests.support.json_values import Json
 from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 
-def configuration() -> dict[str, Any]:
+def configuration() -> Json:
     """A series by rules, one with a judge, and one that changes text."""
     base = base_config()
     base["policies"] = {
@@ -32,12 +33,8 @@ def configuration() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(
-        tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()
-    ) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores, configuration()) as made:
         yield made
 
 

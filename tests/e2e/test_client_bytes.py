@@ -12,9 +12,10 @@ import pytest
 
 from tests.support.checks.pages import bytes_of, written_of
 from tests.support.clients.traffic import Kind, request
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
 from tests.support.upstreams.paused_turn import FIRST, FOUND, SECOND, reply
-from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
@@ -39,11 +40,11 @@ TOOLS["openai"] = {
 @pytest.fixture(scope="module")
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
+) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("product")
     (folder / "hangs.py").write_text(HANGS)
 
-    def made(replay: Replay) -> dict[str, Any]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         base["policies"]["hangs"] = [{"use": "hangs:Hangs"}]
         web = {"server_tools": [{"type": "web_search_20250305", "name": "web_search"}]}
@@ -92,17 +93,17 @@ def got(
     return answer.headers["x-sluice-call-id"], answer.status_code, data
 
 
-def item(product: Product, call: str) -> dict[str, Any]:
+def item(product: Product, call: str) -> Json:
     """A call as the audit API has it, also one that is in no list as no worker began it; empty
     while nothing of it is on record."""
     answer = httpx.get(
         f"{product.url}/audit/calls/{call}", headers={"authorization": f"Bearer {KEY}"}
     )
-    found: dict[str, Any] = answer.json() if answer.status_code == 200 else {}
+    found: Json = answer.json() if answer.status_code == 200 else {}
     return found
 
 
-def pages(product: Product, call: str, *, limit: int = 7) -> list[dict[str, Any]]:
+def pages(product: Product, call: str, *, limit: int = 7) -> list[Json]:
     """All pages of a call, once it is sealed."""
 
     def is_sealed() -> bool:
@@ -110,14 +111,14 @@ def pages(product: Product, call: str, *, limit: int = 7) -> list[dict[str, Any]
 
     wait_for(lambda: item(product, call).get("ended_at"), timeout_s=30, what="its end")
     wait_for(is_sealed, timeout_s=20, what="its seal")
-    found: list[dict[str, Any]] = []
+    found: list[Json] = []
     while not found or found[-1]["next_cursor"]:
         more = {"cursor": found[-1]["next_cursor"]} if found else {}
         found.append(product.audit(f"calls/{call}/chunks", limit=limit, **more))
     return found
 
 
-def is_whole(product: Product, call: str, data: bytes) -> list[dict[str, Any]]:
+def is_whole(product: Product, call: str, data: bytes) -> list[Json]:
     """The page holds what the client got and nothing else, and the record says that it is whole;
     returns what was written."""
     written = written_of(pages(product, call))
@@ -137,7 +138,7 @@ def is_whole(product: Product, call: str, data: bytes) -> list[dict[str, Any]]:
 
 def asking(
     dialect: str, model: str, *, streamed: bool = True, tools: bool = False
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, Json]:
     """Path and body of a request."""
     path, body = request(dialect, "text" if streamed else "whole", "hello", model)
     return path, body | ({"tools": [TOOLS[dialect]]} if tools else {})
@@ -146,9 +147,7 @@ def asking(
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("kind", ["text", "allowed", "blocked", "whole"])
-def test_text_tool_calls_and_whole_answers(
-    place: tuple[Product, Replay], dialect: Any, kind: Kind
-) -> None:
+def test_text_tool_calls_and_whole_answers(place: Place, dialect: Any, kind: Kind) -> None:
     product, _ = place
     path, body = request(dialect, kind)
     call, status, data = got(product, path, body)
@@ -180,7 +179,7 @@ UPSTREAM: dict[str, Reply] = {
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("answer", UPSTREAM)
-def test_what_upstreams_do(place: tuple[Product, Replay], dialect: str, answer: str) -> None:
+def test_what_upstreams_do(place: Place, dialect: str, answer: str) -> None:
     product, replay = place
     replay.answer(UPSTREAM[answer])
     path, body = asking(dialect, "gpt-x", tools=answer == "tools")
@@ -190,7 +189,7 @@ def test_what_upstreams_do(place: tuple[Product, Replay], dialect: str, answer: 
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_turn_that_goes_on(place: tuple[Product, Replay], streamed: bool) -> None:
+def test_a_turn_that_goes_on(place: Place, streamed: bool) -> None:
     product, replay = place
     replay.answer(
         reply(FIRST, "pause_turn", (10, 5), streamed=streamed),
@@ -210,7 +209,7 @@ def test_a_turn_that_goes_on(place: tuple[Product, Replay], streamed: bool) -> N
         {"model": "nothing", "messages": [{"role": "user", "content": "x"}]},
     ],
 )
-def test_a_refused_request(place: tuple[Product, Replay], body: dict[str, Any]) -> None:
+def test_a_refused_request(place: Place, body: Json) -> None:
     product, _ = place
     call, status, data = got(product, "/v1/chat/completions", body)
     assert status in (400, 404) and json.loads(data)["error"]
@@ -218,7 +217,7 @@ def test_a_refused_request(place: tuple[Product, Replay], body: dict[str, Any]) 
 
 
 @pytest.mark.slow
-def test_what_the_gateway_writes_when_its_worker_is_silent(place: tuple[Product, Replay]) -> None:
+def test_what_the_gateway_writes_when_its_worker_is_silent(place: Place) -> None:
     """The worker sleeps behind its first release, and hears of the end when it wakes."""
     product, _ = place
     [worker] = product.of("policy")
@@ -246,7 +245,7 @@ def told(product: Product, call: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_whose_worker_gives_it_up(place: tuple[Product, Replay]) -> None:
+def test_an_answer_whose_worker_gives_it_up(place: Place) -> None:
     """A policy hangs in a tool call: text went out before, and the gateway's own error after it."""
     product, replay = place
     replay.answer(stream(own("openai-tools-interleaved.sse"), cutting="events"))
@@ -261,7 +260,7 @@ def test_an_answer_whose_worker_gives_it_up(place: tuple[Product, Replay]) -> No
 
 
 @pytest.mark.slow
-def test_a_request_that_no_worker_takes(place: tuple[Product, Replay]) -> None:
+def test_a_request_that_no_worker_takes(place: Place) -> None:
     product, _ = place
     [worker] = product.of("policy")
     worker.kill(signal.SIGSTOP)
@@ -275,7 +274,7 @@ def test_a_request_that_no_worker_takes(place: tuple[Product, Replay]) -> None:
     assert [piece["kind"] for piece in is_whole(product, call, data)] == ["frame"]
 
 
-def test_a_client_that_goes_away_got_the_beginning(place: tuple[Product, Replay]) -> None:
+def test_a_client_that_goes_away_got_the_beginning(place: Place) -> None:
     """What was handed to its connection is on the page; how much of it arrived nobody here
     knows."""
     product, _ = place
@@ -289,9 +288,7 @@ def test_a_client_that_goes_away_got_the_beginning(place: tuple[Product, Replay]
 @pytest.mark.long
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.slow
-def test_keepalives_and_an_error_that_comes_late(
-    place: tuple[Product, Replay], dialect: str
-) -> None:
+def test_keepalives_and_an_error_that_comes_late(place: Place, dialect: str) -> None:
     """An upstream that says nothing: keepalives from the sixteenth second on, which take the status
     with them, and then an error."""
     product, replay = place

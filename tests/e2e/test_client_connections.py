@@ -12,24 +12,22 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.raw import Answers
 from tests.support.clients.readers import PATHS, request
+from tests.support.json_values import as_json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import call_of, new_session
-from tests.support.upstreams.recordings import own
-from tests.support.upstreams.replay import Replay, stream
-from tests.support.waiting import wait_for
+from tests.support.upstreams.replay import Replay
 
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 IDLE_S = 2.0
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay
-) -> Iterator[Product]:
+def product(stores: Stores, replay: Replay) -> Iterator[Product]:
     config = upstreams.config(replay)
     config["limits"] |= {"client_idle_s": IDLE_S, "keepalive_s": 1.0}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
         assert "Traceback" not in product_log(made)
 
@@ -60,7 +58,7 @@ class Client:
         more: str = "",
     ) -> None:
         """Send a request."""
-        data = json.dumps(request(prompt, dialect, model=model, stream=streams)).encode()
+        data = as_json(request(prompt, dialect, model=model, stream=streams))
         lines = [
             f"POST {PATHS[dialect]} HTTP/{version}",
             f"authorization: Bearer {KEY}",
@@ -125,40 +123,6 @@ def test_a_client_that_sends_no_more_within_its_answer_gets_the_rest(product: Pr
     ) == "".join(f"word{n} " for n in range(1, 31))
 
 
-@pytest.mark.parametrize(
-    "when", ["before its answer", "within its answer", "after it closed one half"]
-)
-def test_a_client_that_is_gone_ends_its_upstream_within_a_second(
-    product: Product, replay: Replay, when: str, figure: Figure
-) -> None:
-    hello = own("openai-text.sse").split(b"\n\n")[0] + b"\n\n"
-    replay.answer(stream(b"" if when == "before its answer" else hello, ending="hang"))
-    client = Client(product)
-    client.ask("go", model="gpt-x")
-    wait_for(lambda: replay.asked, what="upstream is asked")
-    if when != "before its answer":
-        client.until(b"data: ")
-    if when == "after it closed one half":
-        client.send_no_more()
-        client.socket.settimeout(1.5)
-        # it is still there: a keepalive comes
-        client.until(b": keepalive")
-        client.until(b": keepalive\n\n\r\n")
-        assert replay.left == 0
-        # what it has not read makes its end a reset; one that has read all says no more, and is
-        # found by the next keepalive
-        client.socket.setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00"
-        )
-    left_at = time.monotonic()
-    client.socket.close()
-    wait_for(lambda: replay.left == 1, what="upstream is left")
-    took = time.monotonic() - left_at
-    figure(f"from a client that goes {when} to the end of its upstream request", took, "s")
-    assert took < 1.0
-    assert call_of(product, client.session)["reason"] == "client_gone"
-
-
 def test_requests_sent_at_once_are_answered_in_order_though_nothing_follows(
     product: Product,
 ) -> None:
@@ -168,28 +132,6 @@ def test_requests_sent_at_once_are_answered_in_order_though_nothing_follows(
     client.send_no_more()
     answers = Answers(client.rest())
     assert [(s, b.count(b"word")) for s, b in answers.whole] == [(200, 3), (200, 2), (200, 1)]
-
-
-@pytest.mark.parametrize("when", ["at once", "while the first is answered"])
-def test_a_client_that_goes_with_requests_waiting_leaves_nothing_behind(
-    product: Product, replay: Replay, when: str
-) -> None:
-    replay.answer(stream(b"", ending="hang"))
-    client = Client(product)
-    client.ask("go", model="gpt-x")
-    if when != "at once":
-        wait_for(lambda: replay.asked, what="upstream is asked")
-    for _ in range(2):
-        client.ask("go", model="gpt-x")
-        time.sleep(0.05 if when != "at once" else 0)
-    wait_for(lambda: replay.asked, what="upstream is asked")
-    client.socket.close()
-    wait_for(lambda: replay.left == 1, what="upstream is left")
-    assert call_of(product, client.session)["reason"] == "client_gone"
-    # the others were never begun
-    assert (
-        len(replay.asked) == 1 and len(product.audit("calls", session=client.session)["items"]) == 1
-    )
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])

@@ -2,22 +2,27 @@
 the Messages dialect."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.support.clients.sdk_calls import MODES, Mode, ask
-from tests.support.servers.product import Product
+from tests.support.json_values import Json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.paused_turn import CONTAINER, FIRST, FOUND, SEARCH, SECOND, reply
-from tests.support.upstreams.product import call_of, config, new_session, recorded_chunks, replayed
+from tests.support.upstreams.product import (
+    Place,
+    call_of,
+    config,
+    new_session,
+    recorded_chunks,
+    replayed,
+)
 from tests.support.upstreams.replay import Replay, Reply
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+def place(stores: Stores) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         keys = [key | {"server_tools": ["web_search"]} for key in base["keys"]]
         routes = [
@@ -39,14 +44,14 @@ def place(
         }
         return base | {"keys": keys, "models": routes, "policies": base["policies"] | deny}
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_paused_turn_goes_on_for_an_openai_client_as_one_message(
-    place: tuple[Product, Replay], mode: Mode
+    place: Place, mode: Mode
 ) -> None:
     product, replay = place
     streamed, session = mode != "whole", new_session()
@@ -83,18 +88,7 @@ def test_a_paused_turn_goes_on_for_an_openai_client_as_one_message(
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_paused_turn_is_relayed_to_an_anthropic_client(
-    place: tuple[Product, Replay], mode: Mode
-) -> None:
-    product, replay = place
-    replay.answer(reply(FIRST, "pause_turn", (10, 5), streamed=mode != "whole"))
-    said = ask(product.url, "anthropic", mode, "go", model="claude-x")
-    assert (said.stop, len(replay.asked)) == ("pause_turn", 1)
-    assert said.message["content"][-1]["type"] == "server_tool_use"
-
-
-def test_a_turn_that_never_ends_stops_after_eight_segments(place: tuple[Product, Replay]) -> None:
+def test_a_turn_that_never_ends_stops_after_eight_segments(place: Place) -> None:
     product, replay = place
     replay.answer(
         *(
@@ -106,7 +100,7 @@ def test_a_turn_that_never_ends_stops_after_eight_segments(place: tuple[Product,
     assert (said.stop, len(replay.asked), said.tokens) == ("length", 8, (8, 8))
 
 
-def test_a_denied_call_in_a_paused_turn_is_not_continued(place: tuple[Product, Replay]) -> None:
+def test_a_denied_call_in_a_paused_turn_is_not_continued(place: Place) -> None:
     product, replay = place
     bad = SEARCH | {"input": {"query": "forbidden"}}
     replay.answer(reply([bad], "pause_turn", (1, 1), streamed=True))
@@ -118,7 +112,7 @@ def test_a_denied_call_in_a_paused_turn_is_not_continued(place: tuple[Product, R
     )
 
 
-def test_an_error_in_a_later_segment_ends_the_message(place: tuple[Product, Replay]) -> None:
+def test_an_error_in_a_later_segment_ends_the_message(place: Place) -> None:
     product, replay = place
     replay.answer(
         reply(FIRST, "pause_turn", (10, 5), streamed=True),

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from policy.base import NOTHING_BEFORE, ToolCall
 from policy.judging import prompt as judging
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.up import ENVIRONMENT, up
 
@@ -47,7 +47,7 @@ def needs(package: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Json]:
     """`sluice up` with the configuration of the examples; the oracle's port and the folder of
     scripts besides."""
     folder, port = tmp_path_factory.mktemp("examples"), free_port()
@@ -61,7 +61,7 @@ def sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
         yield started.ready() | {"scripts": scripts, "oracle_port": port, "folder": folder}
 
 
-def run(sluice: dict[str, Any], *command: str) -> str:
+def run(sluice: Json, *command: str) -> str:
     env = {k: v for k, v in ENVIRONMENT.items() if k != "PYTHONPATH"}
     env |= {
         "SLUICE_BASE_URL": f"{sluice['url']}/v1",

@@ -7,18 +7,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import httpx2 as httpx
 import openai
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import KEY, Product, base_config
 from tests.support.upstreams import converse as made
-from tests.support.upstreams.product import call_of
+from tests.support.upstreams.product import Place, call_of
 from tests.support.upstreams.replay import Replay, Reply, replaying
 
-Place = tuple[Product, Replay]
 MODEL = "us.anthropic.claude-sonnet-4-5-v1:0"
 PATH = f"/model/{MODEL}/converse"
 PARAMETERS = {
@@ -33,7 +32,7 @@ JUDGED = {
 }
 
 
-def configuration(replay: Replay) -> dict[str, Any]:
+def configuration(replay: Replay) -> Json:
     """One upstream of this dialect, for every model; a series with a judge that is one of its
     models."""
     config = base_config()
@@ -132,24 +131,6 @@ def test_a_tool_loop_of_a_chat_client_gives_the_signed_thinking_back(place: Plac
     )
 
 
-def test_a_messages_client_gets_the_same(place: Place) -> None:
-    product, replay = place
-    replay.answer(streamed(made.thought_call("tooluse_2")))
-    client = anthropic.Anthropic(base_url=product.url, api_key=KEY, max_retries=0)
-    tools: Any = [{"name": "weather", "input_schema": PARAMETERS}]
-    with client.messages.stream(
-        model=MODEL, max_tokens=500, messages=[{"role": "user", "content": "Oslo?"}], tools=tools
-    ) as events:
-        answer = events.get_final_message()
-    assert [b.type for b in answer.content] == ["thinking", "text", "tool_use"]
-    called: Any = answer.content[2]
-    assert (
-        called.input == {"city": "Oslo"}
-        and called.id == "tooluse_2"
-        and answer.stop_reason == "tool_use"
-    )
-
-
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_a_blocked_call_reaches_nobody(place: Place, is_streamed: bool) -> None:
     product, replay = place
@@ -165,7 +146,7 @@ def test_a_blocked_call_reaches_nobody(place: Place, is_streamed: bool) -> None:
     replay.answer(
         streamed(made.thought_call("tooluse_3", arguments='{"command": "rm -rf /"}'))
         if is_streamed
-        else Reply(json.dumps(whole).encode())
+        else Reply(as_json(whole))
     )
     body = {"model": MODEL, "stream": is_streamed, "messages": [{"role": "user", "content": "go"}]}
     body["tools"] = [
@@ -227,12 +208,10 @@ def test_a_judge_may_be_asked_there(place: Place, probability: float, is_let: bo
         nonce = re.findall(rb"<envelope ([0-9a-f]+)>", asked)[0].decode()
         given = {"nonce": nonce, "probability": probability, "explanation": "so it is"}
         content = [{"toolUse": {"toolUseId": "j", "name": "judgement", "input": given}}]
-        return json.dumps(
-            JUDGED | {"output": {"message": {"role": "assistant", "content": content}}}
-        ).encode()
+        return as_json(JUDGED | {"output": {"message": {"role": "assistant", "content": content}}})
 
     replay.answer(streamed(made.thought_call("tooluse_5")), Reply(make=judged))
-    body: dict[str, Any] = {
+    body: Json = {
         "model": MODEL,
         "stream": True,
         "messages": [{"role": "user", "content": "go"}],

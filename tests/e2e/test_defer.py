@@ -13,11 +13,20 @@ from protocol.request import DialectName
 from tests.support.checks.deferred import answer as streamed_answer
 from tests.support.clients.answering import direct
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, Said, ask, results, tool
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import began, client_call, frames, text
 from tests.support.upstreams.frames import delta, end, start, stop
-from tests.support.upstreams.product import call_of, config, new_session, recorded_bytes, replayed
+from tests.support.upstreams.product import (
+    Place,
+    call_of,
+    config,
+    new_session,
+    recorded_bytes,
+    replayed,
+)
 from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
@@ -27,10 +36,8 @@ TRUSTED: dict[DialectName, str] = {"openai": "gpt-trusted", "anthropic": "claude
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+def place(stores: Stores) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         upstreams = base["upstreams"] | {
             f"trusted-{d}": dict(base["upstreams"][d]) for d in DIALECTS
@@ -60,7 +67,7 @@ def place(
             "limits": base["limits"] | {"keepalive_s": 0.3, "seal_s": 0.3},
         }
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 
@@ -110,7 +117,7 @@ def asking(
     ],
 )
 def test_another_models_turn_comes_as_one_message_and_both_are_on_record(
-    place: tuple[Product, Replay],
+    place: Place,
     client: DialectName,
     first: DialectName,
     second: DialectName,
@@ -166,9 +173,7 @@ def test_another_models_turn_comes_as_one_message_and_both_are_on_record(
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_headers_and_frames_are_those_of_any_answer(
-    place: tuple[Product, Replay], client: DialectName
-) -> None:
+def test_headers_and_frames_are_those_of_any_answer(place: Place, client: DialectName) -> None:
     product, replay = place
     session = new_session()
 
@@ -237,12 +242,10 @@ THOUGHT = [
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_the_next_request_is_one_that_the_provider_takes(
-    place: tuple[Product, Replay], client: DialectName
-) -> None:
+def test_the_next_request_is_one_that_the_provider_takes(place: Place, client: DialectName) -> None:
     product, replay = place
     session = new_session()
-    thinking: dict[str, Any] = (
+    thinking: Json = (
         {"reasoning_effort": "high"}
         if client == "openai"
         else {"thinking": {"type": "enabled", "budget_tokens": 4000}}
@@ -260,7 +263,7 @@ def test_the_next_request_is_one_that_the_provider_takes(
         stream(frames(began(), *client_call(0, other, "look", {"at": "x"}), *end("tool_use"))),
         stream(frames(began(), *text(0, "Done."), *end())),
     )
-    more: dict[str, Any] = {"model": MODEL["anthropic"], **thinking}
+    more: Json = {"model": MODEL["anthropic"], **thinking}
     said = asking(product, client, "iterate", "go", "to-anthropic", **more)
     assert [c.name for c in said.calls] == ["look"] and said.thinking == "Let me see."
     assert "thinking" not in replay.asked[1].body or replay.asked[1].body["thinking"] == {
@@ -281,27 +284,8 @@ def test_the_next_request_is_one_that_the_provider_takes(
         ) == {"type": "disabled"}
 
 
-def test_where_the_other_model_is_busy_the_call_is_blocked(place: tuple[Product, Replay]) -> None:
-    product, replay = place
-    session = new_session()
-    replay.answer(
-        answer("openai", "I list.", "bash", {"command": "ls"}, f"call_{session}", streamed=True),
-        Reply(b'{"error": {"message": "slow down"}}', status=429),
-    )
-    said = asking(product, "openai", "helper", "go", "to-openai", session=session)
-    assert (
-        said.text.startswith("I list.")
-        and "blocked the tool call 'bash'" in said.text
-        and not said.calls
-    )
-    assert said.stop == "stop" and len(replay.asked) == 2
-    call = call_of(product, session)
-    events = product.audit(f"calls/{call['call_id']}")["events"]
-    assert [e["kind"] for e in events if e["kind"] == "not_deferred"]
-
-
 def test_a_client_that_leaves_before_the_turn_is_deferred_has_no_other_model_asked(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     session = new_session()
@@ -346,9 +330,7 @@ def test_a_client_that_leaves_before_the_turn_is_deferred_has_no_other_model_ask
 
 
 @pytest.mark.parametrize("client", DIALECTS)
-def test_a_large_history_goes_to_the_other_model_whole(
-    place: tuple[Product, Replay], client: DialectName
-) -> None:
+def test_a_large_history_goes_to_the_other_model_whole(place: Place, client: DialectName) -> None:
     product, replay = place
     session = new_session()
     replay.answer(
@@ -367,7 +349,7 @@ def test_a_large_history_goes_to_the_other_model_whole(
 
 
 def test_the_client_is_shown_life_while_the_other_model_answers(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     session = new_session()
@@ -400,7 +382,7 @@ def test_the_client_is_shown_life_while_the_other_model_answers(
 
 
 def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     session = new_session()
@@ -423,7 +405,7 @@ def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right
     assert decided == [(0, "defer", "sampled"), (1, "allow", "sampled")]
     assert [(a["attempt"], a["chosen"]) for a in known["attempts"]] == [(0, False), (1, True)]
 
-    def drawn() -> list[dict[str, Any]]:
+    def drawn() -> list[Json]:
         return [r for r in product.audit("reviews")["items"] if r["call_id"] == call["call_id"]]
 
     reviews = wait_for(drawn, timeout_s=10, what="the draws among what is to be looked at")
@@ -442,7 +424,7 @@ def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right
 
 @pytest.mark.slow
 def test_a_client_that_leaves_while_the_other_model_answers_ends_that_answer_too(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     session = new_session()

@@ -1,13 +1,13 @@
 """The demo model where a configuration names other models: not there, unless it is asked for."""
 
 from pathlib import Path
-from typing import Any
 
 import anthropic
 import openai
 import pytest
 
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
+from tests.support.json_values import Json
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay, Reply
 
@@ -16,7 +16,7 @@ from tests.support.upstreams.replay import Replay, Reply
 def test_a_demo_model_that_is_switched_off_is_no_model(
     tmp_path: Path, redis_url: str, database_url: str
 ) -> None:
-    def without(server: Replay) -> dict[str, Any]:
+    def without(server: Replay) -> Json:
         made = config(server)
         del made["demo"]
         return made

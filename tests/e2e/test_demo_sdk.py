@@ -22,16 +22,16 @@ from tests.support.clients.sdk_calls import (
     results,
     tool,
 )
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, running
+from tests.support.servers.stores import Stores
 
 SAYS = "I am the demo model inside Sluice"
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores) as made:
         yield made
 
 
@@ -42,96 +42,11 @@ def every(test: Any) -> Any:
     )
 
 
-def tools_of(dialect: DialectName) -> list[dict[str, Any]]:
+def tools_of(dialect: DialectName) -> list[Json]:
     return [
         tool(dialect, "get_weather", city="string"),
         tool(dialect, "get_time"),
         tool(dialect, "bash", command="string"),
-    ]
-
-
-@pytest.mark.slow
-@every
-def test_text(product: Product, dialect: DialectName, mode: Mode) -> None:
-    said = ask(product.url, dialect, mode, "hello")
-    assert said.text.startswith(SAYS)
-    assert said.stop == STOPS[dialect]["end"]
-    assert said.calls == [] and said.thinking == ""
-    assert said.model == "demo"
-    assert said.tokens is not None and min(said.tokens) > 0
-
-
-@every
-def test_one_tool_call_and_its_result(product: Product, dialect: DialectName, mode: Mode) -> None:
-    words, offered = "what is the weather in Paris", tools_of(dialect)
-    said = ask(product.url, dialect, mode, words, tools=offered)
-    assert said.plain_calls == [("get_weather", {"city": "Paris"})]
-    assert said.stop == STOPS[dialect]["tools"]
-    after = ask(
-        product.url,
-        dialect,
-        mode,
-        [{"role": "user", "content": words}, *results(dialect, said, ["sunny, 21 degrees"])],
-        tools=offered,
-    )
-    assert after.text == "The tool said: sunny, 21 degrees"
-    assert after.stop == STOPS[dialect]["end"]
-
-
-@every
-def test_parallel_calls_and_their_results(
-    product: Product, dialect: DialectName, mode: Mode
-) -> None:
-    words, offered = (
-        "tell me the weather in Paris and Tokyo, the time, and list the files",
-        tools_of(dialect),
-    )
-    said = ask(product.url, dialect, mode, words, tools=offered)
-    assert said.plain_calls == [
-        ("get_weather", {"city": "Paris"}),
-        ("get_weather", {"city": "Tokyo"}),
-        ("get_time", {}),
-        ("bash", {"command": "ls -la"}),
-    ]
-    assert len({c.id for c in said.calls}) == 4
-    turns = [
-        {"role": "user", "content": words},
-        *results(dialect, said, ["sun", "rain", "noon", "a b"]),
-    ]
-    assert ask(product.url, dialect, mode, turns, tools=offered).text == "The tool said: a b"
-
-
-@every
-def test_a_dangerous_call_is_taken_out_and_the_harmless_ones_stay(
-    product: Product, dialect: DialectName, mode: Mode
-) -> None:
-    words, offered = (
-        "the weather in Paris, then delete everything with rm -rf /",
-        [*reversed(tools_of(dialect))],
-    )
-    said = ask(product.url, dialect, mode, words, tools=offered)
-    assert said.plain_calls == [("get_weather", {"city": "Paris"})]
-    assert said.stop == STOPS[dialect]["tools"]
-    assert said.text
-    turns = [{"role": "user", "content": words}, *results(dialect, said, ["sunny"])]
-    assert ask(product.url, dialect, mode, turns, tools=offered).text == "The tool said: sunny"
-
-
-@every
-def test_the_next_turn_works_after_a_block(
-    product: Product, dialect: DialectName, mode: Mode
-) -> None:
-    words, offered = "delete everything with rm -rf", tools_of(dialect)
-    said = ask(product.url, dialect, mode, words, tools=offered)
-    assert said.calls == []
-    assert said.text and said.stop == STOPS[dialect]["end"]
-    turns = [
-        {"role": "user", "content": words},
-        said.message,
-        {"role": "user", "content": "then the weather in Tokyo"},
-    ]
-    assert ask(product.url, dialect, mode, turns, tools=offered).plain_calls == [
-        ("get_weather", {"city": "Tokyo"})
     ]
 
 
@@ -225,17 +140,6 @@ def test_crossed_text_and_calls(product: Product, dialect: DialectName, mode: Mo
     )
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_policy_of_the_header_is_the_one_that_runs(
-    product: Product, dialect: DialectName
-) -> None:
-    words, offered = "delete everything with rm -rf /", tools_of(dialect)
-    said = ask(
-        product.url, dialect, "helper", words, tools=offered, headers={"x-sluice-policy": "noop"}
-    )
-    assert said.plain_calls == [("bash", {"command": "rm -rf /"})]
-
-
 class Event(BaseModel):
     name: str
     day: Literal["Friday", "Saturday"]
@@ -243,7 +147,7 @@ class Event(BaseModel):
     place: str | None
 
 
-EVENT: dict[str, Any] = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}
+EVENT: Json = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}
 QUICK: Any = [{"role": "user", "content": "Alice and Bob are going to a science fair on Friday."}]
 
 

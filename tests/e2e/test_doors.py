@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from psycopg import sql
 
 from protocol.bytes import eventstream
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, ROOT, Product, base_config, parse_sse
 from tests.support.upstreams import completions, converse, gemini, responses
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
@@ -56,7 +57,7 @@ HARMLESS, HARMFUL = '{"city": "Oslo"}', '{"city": "x; rm -rf /"}'
 TOKEN_AT = "from providers import google_token\ngoogle_token.TOKEN_URL = '{}/token'\n"
 """Where tokens come from is fixed; Python runs a file of this name at the start of each process."""
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
-INVOKED: list[dict[str, Any]] = [
+INVOKED: list[Json] = [
     {
         "type": "message_start",
         "message": {
@@ -134,7 +135,7 @@ def service_account(file: Path) -> None:
     file.write_text(json.dumps(said))
 
 
-def configuration(folder: Path, url: str) -> dict[str, Any]:
+def configuration(folder: Path, url: str) -> Json:
     """An upstream behind each door, and a judge behind one that signs."""
     config = base_config()
     bedrock = {"door": "bedrock", "region": "eu-central-1", "base_url": url}
@@ -198,9 +199,7 @@ def place(
     with replaying() as replay, replaying() as tokens:
         tokens.answer(
             Reply(
-                json.dumps(
-                    {"access_token": GOOGLE_TOKEN, "expires_in": 3600, "token_type": "Bearer"}
-                ).encode()
+                as_json({"access_token": GOOGLE_TOKEN, "expires_in": 3600, "token_type": "Bearer"})
             )
         )
         (folder / "sitecustomize.py").write_text(TOKEN_AT.format(tokens.url))
@@ -217,10 +216,8 @@ def place(
 def invoked() -> bytes:
     """An answer of Invoke: each event in a binary message."""
     said = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}
-    packed = (base64.b64encode(json.dumps(event).encode()).decode() for event in INVOKED)
-    return b"".join(
-        eventstream.message(said, json.dumps({"bytes": one, "p": "ab"}).encode()) for one in packed
-    )
+    packed = (base64.b64encode(as_json(event)).decode() for event in INVOKED)
+    return b"".join(eventstream.message(said, as_json({"bytes": one, "p": "ab"})) for one in packed)
 
 
 def events_of_converse() -> bytes:
@@ -297,7 +294,7 @@ DOORS: dict[str, tuple[str, Any, str, str]] = {
 """Model, what the provider answers, of which type, and where it is asked."""
 
 
-def asking(client: str, model: str, *, streams: bool = True) -> tuple[str, dict[str, Any]]:
+def asking(client: str, model: str, *, streams: bool = True) -> tuple[str, Json]:
     """The path and the body of a client's request."""
     about = {"name": "weather", "parameters": PARAMETERS}
     if client == "chat":
@@ -428,9 +425,7 @@ def test_a_judge_is_asked_over_a_door_that_signs(
         }
         content = [{"toolUse": {"toolUseId": "j", "name": "judgement", "input": given}}]
         ended = {"stopReason": "tool_use", "usage": {"inputTokens": 3, "outputTokens": 2}}
-        return json.dumps(
-            ended | {"output": {"message": {"role": "assistant", "content": content}}}
-        ).encode()
+        return as_json(ended | {"output": {"message": {"role": "assistant", "content": content}}})
 
     place.replay.answer(Reply(invoked(), content_type=EVENTS), Reply(make=judged))
     got = ask(place, "chat", "claude-x:0", policy="judged")
@@ -453,7 +448,7 @@ def test_a_judge_is_asked_over_a_door_that_signs(
 def test_an_expired_token_is_read_again_and_no_secret_is_kept(place: Place) -> None:
     """The file is replaced while the product runs, so this comes last; then all that it kept and
     wrote is looked through."""
-    said = json.dumps({"message": f"{FIRST}, {FILE_SECRET} and AKIAFILE4713 have expired"}).encode()
+    said = as_json({"message": f"{FIRST}, {FILE_SECRET} and AKIAFILE4713 have expired"})
     expired = Reply(said, status=403, headers={"x-amzn-errortype": "ExpiredTokenException"})
     place.replay.answer(expired)
     session = new_session()
@@ -489,18 +484,4 @@ def kept(product: Product) -> bytes:
         ]
     return b"\n".join(
         value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row
-    )
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_a_redirect_is_not_followed(place: Place, door: str) -> None:
-    place.tokens.asked.clear()
-    place.replay.answer(
-        Reply(b"{}", status=307, headers={"location": place.tokens.url + "/v1/messages"})
-    )
-    got = ask(place, "chat", DOORS[door][0])
-    assert got.status_code == 502 and len(place.replay.asked) == 1, got.text
-    assert (
-        not [one for one in place.tokens.asked if one.path != "/token"]
-        and place.tokens.url not in got.text
     )

@@ -12,8 +12,9 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
-from tests.support.servers.product import Product
-from tests.support.upstreams.product import config, replayed
+from tests.support.json_values import Json, as_json
+from tests.support.servers.stores import Stores
+from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
@@ -27,7 +28,6 @@ USER: Any = [{"role": "user", "content": "go"}]
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-SEARCH: Any = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
 
 
 class City(BaseModel):
@@ -38,10 +38,8 @@ class City(BaseModel):
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+def place(stores: Stores) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         keys = [
             key
@@ -64,24 +62,24 @@ def place(
             "upstreams": base["upstreams"] | {"ollama": prompted},
         }
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 
 @pytest.fixture
-def gpt(place: tuple[Product, Replay]) -> Iterator[openai.OpenAI]:
+def gpt(place: Place) -> Iterator[openai.OpenAI]:
     with openai_client(place[0].url) as client:
         yield client
 
 
 @pytest.fixture
-def claude(place: tuple[Product, Replay]) -> Iterator[anthropic.Anthropic]:
+def claude(place: Place) -> Iterator[anthropic.Anthropic]:
     with anthropic_client(place[0].url) as client:
         yield client
 
 
-def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool = False) -> Reply:
-    body: dict[str, Any] = {
+def message(*content: Json, reason: str = "end_turn", streamed: bool = False) -> Reply:
+    body: Json = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -92,8 +90,8 @@ def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool =
         "usage": {"input_tokens": 3, "output_tokens": 5},
     }
     if not streamed:
-        return Reply(json.dumps(body).encode())
-    events: list[dict[str, Any]] = [
+        return Reply(as_json(body))
+    events: list[Json] = [
         {"type": "message_start", "message": body | {"content": [], "stop_reason": None}}
     ]
     for index, block in enumerate(content):
@@ -114,7 +112,7 @@ def message(*content: dict[str, Any], reason: str = "end_turn", streamed: bool =
     )
 
 
-def completion(said: dict[str, Any], finish: str = "stop") -> Reply:
+def completion(said: Json, finish: str = "stop") -> Reply:
     choice = {
         "index": 0,
         "message": {"role": "assistant", "content": None, **said},
@@ -122,7 +120,7 @@ def completion(said: dict[str, Any], finish: str = "stop") -> Reply:
     }
     usage = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
     return Reply(
-        json.dumps(
+        as_json(
             {
                 "id": "chatcmpl-1",
                 "object": "chat.completion",
@@ -131,35 +129,25 @@ def completion(said: dict[str, Any], finish: str = "stop") -> Reply:
                 "choices": [choice],
                 "usage": usage,
             }
-        ).encode()
+        )
     )
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call(name: str, **arguments: Any) -> Json:
     return {"type": "tool_use", "id": "toolu_1", "name": name, "input": arguments}
 
 
-def asked(place: tuple[Product, Replay]) -> dict[str, Any]:
-    body: dict[str, Any] = place[1].asked[-1].body
+def asked(place: Place) -> Json:
+    body: Json = place[1].asked[-1].body
     return body
 
 
 # --- OpenAI clients, Anthropic models ---
 
 
-def test_a_parsed_answer_from_a_model_with_structured_output(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
-    place[1].answer(message({"type": "text", "text": '{"city": "Paris", "people": 2}'}))
-    said = gpt.chat.completions.parse(model=CLAUDE, messages=USER, response_format=City)
-    assert said.choices[0].message.parsed == City(city="Paris", people=2)
-    sent = asked(place)["output_config"]["format"]
-    assert (sent["type"], sent["schema"]["additionalProperties"]) == ("json_schema", False)
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_parsed_answer_from_a_model_without_structured_output(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+    place: Place, gpt: openai.OpenAI, streamed: bool
 ) -> None:
     with gpt.chat.completions.stream(
         model=CLAUDE_OLD, messages=USER, response_format=City
@@ -188,30 +176,8 @@ def test_a_parsed_answer_from_a_model_without_structured_output(
     assert forced not in (choice.message.content or "")
 
 
-def test_a_users_tool_beside_a_response_format_is_called(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
-    place[1].answer(message(call("get_weather", city="Paris"), reason="tool_use"))
-    form: Any = {
-        "type": "json_schema",
-        "json_schema": {"name": "City", "schema": City.model_json_schema()},
-    }
-    said = gpt.chat.completions.create(
-        model=CLAUDE_OLD,
-        messages=USER,
-        response_format=form,
-        tools=[{"type": "function", "function": FUNCTION}],
-    )
-    assert len(asked(place)["tools"]) == 2
-    assert said.choices[0].finish_reason == "tool_calls"
-    calls: Any = said.choices[0].message.tool_calls
-    assert [c.function.name for c in calls] == ["get_weather"]
-
-
 @pytest.mark.slow
-def test_what_was_left_out_is_in_a_header_and_on_record(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
+def test_what_was_left_out_is_in_a_header_and_on_record(place: Place, gpt: openai.OpenAI) -> None:
     place[1].answer(message({"type": "text", "text": "ok"}))
     raw = gpt.chat.completions.with_raw_response.create(
         model=CLAUDE, messages=USER, seed=7, logit_bias={"1": 1}, stop=["END", " "]
@@ -227,7 +193,7 @@ def test_what_was_left_out_is_in_a_header_and_on_record(
     ("says", "kept"), [("my-agent/1.0 (linux)", "my-agent/1.0 (linux)"), ("a" * 300, "a" * 200)]
 )
 def test_what_the_client_says_it_is_is_on_record(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, says: str, kept: str
+    place: Place, gpt: openai.OpenAI, says: str, kept: str
 ) -> None:
     place[1].answer(completion({"role": "assistant", "content": "ok"}))
     raw = gpt.chat.completions.with_raw_response.create(
@@ -239,9 +205,7 @@ def test_what_the_client_says_it_is_is_on_record(
     assert place[0].audit(f"calls/{call_id}")["user_agent"] == kept
 
 
-def test_web_search_options_are_the_operators_to_allow(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
+def test_web_search_options_are_the_operators_to_allow(place: Place, gpt: openai.OpenAI) -> None:
     from tests.support.servers.product import CLIENT_KEY
 
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
@@ -296,7 +260,7 @@ ENVELOPE = '{"tool_calls": [{"name": "get_weather", "arguments": {"city": "Paris
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_model_without_native_tools_calls_one(
-    place: tuple[Product, Replay], gpt: openai.OpenAI, streamed: bool
+    place: Place, gpt: openai.OpenAI, streamed: bool
 ) -> None:
     tools: Any = [{"type": "function", "function": FUNCTION}]
     text = f"<think>Hm.</think>I look it up.\n{ENVELOPE}"
@@ -331,9 +295,7 @@ def test_a_model_without_native_tools_calls_one(
     assert (listed["form"], listed["name"], listed["verdict"]) == ("prompt", "get_weather", "allow")
 
 
-def test_images_and_files_go_on_and_are_not_fetched(
-    place: tuple[Product, Replay], gpt: openai.OpenAI
-) -> None:
+def test_images_and_files_go_on_and_are_not_fetched(place: Place, gpt: openai.OpenAI) -> None:
     place[1].answer(message({"type": "text", "text": "A pixel."}))
     data = base64.b64encode(PIXEL).decode()
     pdf = base64.b64encode(b"%PDF-1.4\n%%EOF").decode()
@@ -356,20 +318,3 @@ def test_images_and_files_go_on_and_are_not_fetched(
         "application/pdf",
     )
     assert text == {"type": "text", "text": "What is this?"}
-
-
-def test_a_server_tool_of_a_key_without_its_family_is_refused(
-    place: tuple[Product, Replay], claude: anthropic.Anthropic
-) -> None:
-    from tests.support.servers.product import CLIENT_KEY
-
-    place[1].answer(message({"type": "text", "text": "ok"}))
-    claude.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
-    assert asked(place)["tools"] == [SEARCH]
-    place[1].answer(message())
-    with (
-        anthropic_client(place[0].url, CLIENT_KEY) as other,
-        pytest.raises(anthropic.BadRequestError, match="server_tools"),
-    ):
-        other.messages.create(model=CLAUDE, max_tokens=9, messages=USER, tools=[SEARCH])
-    assert place[1].asked == []

@@ -2,12 +2,13 @@
 an environment of their own."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from tests.support.clients.frameworks import run_script
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -24,19 +25,17 @@ WRONG_KEYS = ["langchain-openai", "langchain-anthropic"]
 
 
 @pytest.fixture(scope="module")
-def answers(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[dict[str, Any]]:
+def answers(stores: Stores) -> Iterator[Json]:
     """What all cases say."""
     wanted = [*CASES, *((client, "key", "demo") for client in WRONG_KEYS)]
     cases = [
         {"name": " ".join(one), "client": one[0], "way": one[1], "model": one[2]} for one in wanted
     ]
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as product:
+    with running(*stores) as product:
         yield run_script("frameworks.py", place_of(product) | {"cases": cases})
 
 
-def place_of(product: Product) -> dict[str, Any]:
+def place_of(product: Product) -> Json:
     return {
         "url": product.url,
         "key": KEY,
@@ -46,9 +45,7 @@ def place_of(product: Product) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("client", "way", "model"), CASES)
 @pytest.mark.slow
-def test_what_the_quick_starts_do(
-    answers: dict[str, Any], client: str, way: str, model: str
-) -> None:
+def test_what_the_quick_starts_do(answers: Json, client: str, way: str, model: str) -> None:
     said = answers[f"{client} {way} {model}"]
     assert "error" not in said, said["error"]
     assert said["got"] == ({"city": "Oslo"} if way == "tool" else EVENT)
@@ -56,6 +53,6 @@ def test_what_the_quick_starts_do(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", WRONG_KEYS)
-def test_a_wrong_key_is_an_authentication_error(answers: dict[str, Any], client: str) -> None:
+def test_a_wrong_key_is_an_authentication_error(answers: Json, client: str) -> None:
     said = answers[f"{client} key demo"]
     assert "AuthenticationError" in said["kind"] and "Incorrect API key provided" in said["error"]

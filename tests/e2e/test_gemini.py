@@ -4,14 +4,14 @@ come back, a blocked call."""
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
 
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import MODES, Mode, ask, openai_client, results, tool
-from tests.support.servers.product import Product
+from tests.support.json_values import Json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, check_request
-from tests.support.upstreams.product import config, replayed
+from tests.support.upstreams.product import Place, config, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
 CLIENTS: list[DialectName] = ["openai", "anthropic"]
@@ -19,10 +19,8 @@ KEY = "sk-provider-of-gemini-4713"
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+def place(stores: Stores) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         base = config(replay)
         base["upstreams"]["google"] = {
             "dialect": "gemini",
@@ -34,11 +32,11 @@ def place(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TEST_GEMINI_PROVIDER_KEY", KEY)
-        with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+        with replayed(*stores, made) as running:
             yield running
 
 
-def reply(mode: Mode, *parts: dict[str, Any], seed: int = 0) -> Reply:
+def reply(mode: Mode, *parts: Json, seed: int = 0) -> Reply:
     if mode == "whole":
         return Reply(body_of(answer(*parts))[6:].strip())
     return stream(
@@ -52,7 +50,7 @@ def reply(mode: Mode, *parts: dict[str, Any], seed: int = 0) -> Reply:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
-    place: tuple[Product, Replay], client: DialectName, mode: Mode
+    place: Place, client: DialectName, mode: Mode
 ) -> None:
     product, replay = place
     thought = {"text": "hm", "thought": True}
@@ -68,8 +66,8 @@ def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
         reply(mode, {"text": "Rain."}, {"text": "", "thoughtSignature": "Q0NDQw=="}, seed=2),
     )
     tools, headers = [tool(client, "get_weather", city="string")], {"x-sluice-policy": "default"}
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "Weather?"}]
-    more: dict[str, Any] = {"max_tokens": 2000, "model": MODEL, "tools": tools, "headers": headers}
+    messages: list[Json] = [{"role": "user", "content": "Weather?"}]
+    more: Json = {"max_tokens": 2000, "model": MODEL, "tools": tools, "headers": headers}
     first = ask(product.url, client, mode, messages, **more)
     assert (
         first.plain_calls == [("get_weather", {"city": "Paris"})]
@@ -100,7 +98,7 @@ def test_a_tool_loop_gives_each_signature_back_and_a_blocked_call_never_comes(
 
 
 def test_a_call_that_nobody_recorded_is_sent_without_a_forged_signature(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     replay.answer(reply("whole", {"text": "Done."}))
@@ -119,36 +117,3 @@ def test_a_call_that_nobody_recorded_is_sent_without_a_forged_signature(
         replay.asked[0].body["contents"][1]["parts"][0]["thoughtSignature"]
         == "skip_thought_signature_validator"
     )
-
-
-@pytest.mark.parametrize(
-    ("status", "error", "seen"),
-    [
-        (
-            400,
-            {
-                "code": 400,
-                "message": "API key not valid: sk-1",
-                "details": [{"reason": "API_KEY_INVALID"}],
-            },
-            502,
-        ),
-        (429, {"code": 429, "message": "slow", "details": [{"retryDelay": "2.5s"}]}, 429),
-    ],
-)
-def test_errors_of_the_provider(
-    place: tuple[Product, Replay], status: int, error: dict[str, Any], seen: int
-) -> None:
-    product, replay = place
-    replay.answer(Reply(body_of({"error": error})[6:].strip(), status=status))
-    with openai_client(product.url) as sdk:
-        refused = sdk.chat.completions.with_raw_response
-        with pytest.raises(openai.APIStatusError) as raised:
-            refused.create(
-                model=MODEL,
-                messages=[{"role": "user", "content": "x"}],
-                extra_headers={"x-sluice-policy": "noop"},
-            )
-    response = raised.value.response
-    assert response.status_code == seen and "sk-1" not in response.text
-    assert response.headers.get("retry-after") == ("3" if status == 429 else None)

@@ -11,8 +11,10 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
-from tests.support.upstreams.replay import Replay, Reply, replaying, stream
+from tests.support.json_values import Json, as_json
+from tests.support.servers.product import CLIENT_KEY, KEY, base_config, running
+from tests.support.upstreams.product import Place
+from tests.support.upstreams.replay import Reply, replaying, stream
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -22,7 +24,6 @@ from tests.support.upstreams.responses import (
     response,
 )
 
-Place = tuple[Product, Replay]
 SEALED = "gAAAA-sealed_1"
 TOOLS: Any = [
     {
@@ -66,9 +67,9 @@ def client(place: Place) -> Iterator[openai.OpenAI]:
         yield made
 
 
-def answered(items: list[dict[str, Any]], *, whole: bool) -> Reply:
+def answered(items: list[Json], *, whole: bool) -> Reply:
     return (
-        Reply(json.dumps(response(items)).encode())
+        Reply(as_json(response(items)))
         if whole
         else stream(frames(events(items)), cutting="random", seed=3)
     )
@@ -266,7 +267,7 @@ def test_a_client_lets_those_calls_run_that_it_was_asked_about(
         answered([question], whole=whole),
         *(answered([message("Sent.")], whole=whole) for _ in range(2)),
     )
-    said: dict[str, Any] = {"whole": whole, "model": "gpt-5.5", "tools": MCP, "store": store}
+    said: Json = {"whole": whole, "model": "gpt-5.5", "tools": MCP, "store": store}
     one = ask(client, input="send it", **said)
     [asked] = [item.model_dump(exclude_unset=True) for item in one.output]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}

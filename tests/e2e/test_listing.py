@@ -15,6 +15,7 @@ import pytest
 
 from gateway.index_page import SERVED
 from tests.support.clients.sdk_calls import anthropic_client, openai_client
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay
@@ -24,7 +25,7 @@ PAGES = "/debug"
 """They lead whoever has not logged in to the login."""
 
 
-def naming(server: Replay) -> dict[str, Any]:
+def naming(server: Replay) -> Json:
     made = config(server)
     made["models"][0]["names"] = ["gpt-x", "house/model"]
     return made

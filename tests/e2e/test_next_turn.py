@@ -9,11 +9,12 @@ import pytest
 
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS, MODES, STOPS, Mode, Said, ask, results, tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import Product, parse_sse
 from tests.support.upstreams.product import MODEL, call_of, new_session, recorded_bytes
 from tests.support.upstreams.replay import Replay, Reply, stream
 
-Calls = Sequence[tuple[str, dict[str, Any]]]
+Calls = Sequence[tuple[str, Json]]
 WEATHER = ("get_weather", {"city": "Paris"})
 DANGER = ("bash", {"command": "rm -rf /"})
 LISTING = ("bash", {"command": "ls"})
@@ -38,18 +39,16 @@ def openai_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
         for n, (c, a) in enumerate(calls)
     ]
     if whole:
-        message: dict[str, Any] = {
+        message: Json = {
             "role": "assistant",
             "content": text or None,
             **({"tool_calls": named} if calls else {}),
         }
-        choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": stop}
+        choice: Json = {"index": 0, "message": message, "finish_reason": stop}
         return Reply(
-            json.dumps(
-                {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
-            ).encode()
+            as_json({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
         )
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas: list[Json] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": word} for word in text.split(" ") if word]
     for n, call in enumerate(named):
         function: Any = call["function"]
@@ -68,7 +67,7 @@ def openai_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
         deltas.append(
             {"tool_calls": [{"index": n, "function": {"arguments": function["arguments"][half:]}}]}
         )
-    chunks: list[dict[str, Any]] = [
+    chunks: list[Json] = [
         {"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
     ]
     chunks += [
@@ -85,7 +84,7 @@ def openai_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
 
 def anthropic_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
     """A Messages provider's answer, input in two pieces."""
-    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    content: list[Json] = [{"type": "text", "text": text}] if text else []
     content += [
         {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": value}
         for n, (name, value) in enumerate(calls)
@@ -101,13 +100,13 @@ def anthropic_answer(text: str, calls: Calls, *, whole: bool) -> Reply:
         "usage": {"input_tokens": 20, "output_tokens": 9},
     }
     if whole:
-        return Reply(json.dumps(message).encode())
-    events: list[dict[str, Any]] = [
+        return Reply(as_json(message))
+    events: list[Json] = [
         {"type": "message_start", "message": message | {"content": [], "stop_reason": None}}
     ]
     for index, block in enumerate(content):
         if block["type"] == "text":
-            deltas: list[dict[str, Any]] = [
+            deltas: list[Json] = [
                 {"type": "text_delta", "text": word} for word in block["text"].split(" ")
             ]
             start = block | {"text": ""}
@@ -143,11 +142,11 @@ def provider(dialect: DialectName, mode: Mode, text: str, calls: Calls = ()) -> 
     )
 
 
-def offered(client: DialectName) -> list[dict[str, Any]]:
+def offered(client: DialectName) -> list[Json]:
     return [tool(client, "get_weather", city="string"), tool(client, "bash", command="string")]
 
 
-def strict(dialect: DialectName, messages: list[dict[str, Any]]) -> None:
+def strict(dialect: DialectName, messages: list[Json]) -> None:
     """What a strict provider checks of a conversation: nothing empty, every call answered by the
     next turn and nothing else."""
     for position, message in enumerate(messages):
@@ -185,7 +184,7 @@ def go_on(
     client: DialectName,
     upstream: DialectName,
     mode: Mode,
-    turns: list[dict[str, Any]],
+    turns: list[Json],
 ) -> None:
     """The next turn is served, and what arrives at the provider is a conversation that it takes."""
     replay.answer(provider(upstream, mode, "All is well"))
@@ -205,7 +204,7 @@ def first(
     text: str,
     calls: Calls,
     session: str = "",
-) -> tuple[list[dict[str, Any]], Said]:
+) -> tuple[list[Json], Said]:
     turns = [{"role": "user", "content": "go"}]
     replay.answer(provider(upstream, mode, text, calls))
     head = {"x-sluice-session": session or "none"}
@@ -268,29 +267,6 @@ def test_one_of_three_calls_is_blocked(
         upstream_dialect,
         mode,
         [*turns, *results(client, said, ["sunny", "a.txt"])],
-    )
-
-
-@pairs
-def test_all_calls_are_blocked_after_text(
-    product: Product,
-    upstream: Replay,
-    client: DialectName,
-    upstream_dialect: DialectName,
-    mode: Mode,
-) -> None:
-    turns, said = first(
-        product, upstream, client, upstream_dialect, mode, "Gladly.", [DANGER, DANGER]
-    )
-    assert said.calls == [] and said.stop == STOPS[client]["end"]
-    assert said.text.startswith("Gladly.") and said.text.count("It was not executed") == 2
-    go_on(
-        product,
-        upstream,
-        client,
-        upstream_dialect,
-        mode,
-        [*turns, said.message, {"role": "user", "content": "so?"}],
     )
 
 

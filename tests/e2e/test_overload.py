@@ -1,7 +1,6 @@
 """Past a stated bound a call is refused in its dialect before anything is paid for, and served
 again once there is room."""
 
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,13 @@ import pytest
 from protocol.request import DialectName
 from streams import layout
 from tests.e2e.conftest import configured
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, Product, Role
 from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
-ANSWER = json.dumps(
+ANSWER = as_json(
     {
         "id": "msg_1",
         "type": "message",
@@ -28,7 +28,7 @@ ANSWER = json.dumps(
         "stop_sequence": None,
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-).encode()
+)
 
 
 def ask(
@@ -56,7 +56,7 @@ def begin(
     redis_url: str,
     database_url: str,
     server: Replay,
-    limits: dict[str, Any],
+    limits: Json,
     *roles: Role,
 ) -> Product:
     config = configured(server)

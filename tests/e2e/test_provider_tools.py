@@ -8,16 +8,17 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
-from tests.support.upstreams.product import call_of, new_session
-from tests.support.upstreams.replay import Replay, Reply, replaying, stream
+from tests.support.upstreams.product import Place, call_of, new_session
+from tests.support.upstreams.replay import Reply, replaying, stream
 from tests.support.waiting import wait_for
 
-Place = tuple[Product, Replay]
-SEARCH: dict[str, Any] = {"type": "web_search_20250305", "name": "web_search"}
+SEARCH: Json = {"type": "web_search_20250305", "name": "web_search"}
 ADDED = SEARCH | {"max_uses": 2, "allowed_domains": ["docs.example"]}
-MESSAGE: dict[str, Any] = {
+MESSAGE: Json = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
@@ -27,13 +28,13 @@ MESSAGE: dict[str, Any] = {
     "stop_sequence": None,
     "usage": {"input_tokens": 3, "output_tokens": 2},
 }
-CALL: dict[str, Any] = {
+CALL: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "web_search",
     "input": {"query": "x"},
 }
-FOUND: dict[str, Any] = {
+FOUND: Json = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
     "content": [],
@@ -41,9 +42,7 @@ FOUND: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
+def place(stores: Stores) -> Iterator[Place]:
     with replaying() as replay:
         config = upstreams.config(replay)
         config["upstreams"]["anthropic"]["headers"] = {"Anthropic-Beta": "own-1"}
@@ -53,9 +52,7 @@ def place(
             0, {"match": "claude-search", "upstream": "anthropic", "server_tools": [ADDED]}
         )
         config["keys"][0] |= {"server_tools": ["web_search"], "policies": ["noop"]}
-        with running(
-            tmp_path_factory.mktemp("product"), redis_url, database_url, config
-        ) as product:
+        with running(*stores, config) as product:
             yield product, replay
 
 
@@ -83,7 +80,7 @@ def test_beta_names_join_the_operators_and_unknown_ones_are_left_out_and_named(
     place: Place,
 ) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(
         product,
         betas=(
@@ -105,7 +102,7 @@ def test_beta_names_join_the_operators_and_unknown_ones_are_left_out_and_named(
 
 def test_nothing_dropped_is_no_header(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(product)
     assert replay.asked[0].headers["anthropic-beta"] == "own-1"
     assert "x-sluice-dropped" not in said.headers
@@ -113,7 +110,7 @@ def test_nothing_dropped_is_no_header(place: Place) -> None:
 
 def test_a_key_without_the_family_is_refused_before_anything_is_sent(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(product, CLIENT_KEY, tools=[SEARCH])
     assert said.status_code == 400
     assert "web_search" in said.json()["error"]["message"]
@@ -126,7 +123,7 @@ def test_the_operators_tool_goes_to_the_keys_that_have_its_family(place: Place) 
     product, replay = place
     own = {"name": "get_weather", "description": "w", "input_schema": {"type": "object"}}
     for key, expected in ((KEY, [own, ADDED]), (CLIENT_KEY, [own])):
-        replay.answer(Reply(json.dumps(MESSAGE).encode()))
+        replay.answer(Reply(as_json(MESSAGE)))
         assert post(product, key, model="claude-search", tools=[own]).status_code == 200
         assert replay.asked[0].body["tools"] == expected
 
@@ -134,7 +131,7 @@ def test_the_operators_tool_goes_to_the_keys_that_have_its_family(place: Place) 
 @pytest.mark.slow
 def test_a_parameter_that_the_upstream_does_not_have_is_named_and_on_record(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     session = new_session()
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
     request = {
@@ -155,7 +152,7 @@ def test_a_parameter_that_the_upstream_does_not_have_is_named_and_on_record(plac
 
 def test_a_parameter_that_nobody_knows_passes_only_where_the_operator_says_so(place: Place) -> None:
     product, replay = place
-    replay.answer(Reply(json.dumps(MESSAGE).encode()))
+    replay.answer(Reply(as_json(MESSAGE)))
     said = post(product, foo=1, bar=2)
     assert (said.status_code, said.headers["x-sluice-dropped"]) == (200, "bar")
     assert replay.asked[0].body["foo"] == 1
@@ -174,7 +171,7 @@ def test_a_client_that_goes_away_in_a_continued_turn_ends_its_second_request(pla
     second = "".join(
         f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in (start, block)
     ).encode()
-    replay.answer(Reply(json.dumps(first).encode()), stream(second, ending="hang"))
+    replay.answer(Reply(as_json(first)), stream(second, ending="hang"))
     session = new_session()
     headers = {"authorization": f"Bearer {KEY}", "x-sluice-session": session}
     request = {

@@ -22,7 +22,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from protocol.request import DialectName
 from tests.support.clients.node import installed, run_script
 from tests.support.clients.sdk_calls import DIALECTS, anthropic_client
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -33,7 +35,7 @@ BLOCKED = (
     " executed. "
 )
 SAYS = "I am the demo model inside Sluice"
-CONVERSATION: list[tuple[str, list[tuple[str, dict[str, Any]]], str]] = [
+CONVERSATION: list[tuple[str, list[tuple[str, Json]], str]] = [
     (
         "think about the weather in Paris and Tokyo, and the time",
         [("get_weather", {"city": "Paris"}), ("get_weather", {"city": "Tokyo"}), ("get_time", {})],
@@ -70,20 +72,18 @@ STOPS = {
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def node_answers(product: Product) -> dict[str, dict[str, Any]]:
+def node_answers(product: Product) -> dict[str, Json]:
     """What each script says; each runs once, with all its cases."""
     return {}
 
 
-def answers_of(product: Product, known: dict[str, dict[str, Any]], script: str) -> dict[str, Any]:
+def answers_of(product: Product, known: dict[str, Json], script: str) -> Json:
     if script not in known:
         file, dialect, modes = SCRIPTS[script]
         words = [said for said, _, _ in CONVERSATION]
@@ -100,7 +100,7 @@ def answers_of(product: Product, known: dict[str, dict[str, Any]], script: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "model", "mode"), NODE_CASES)
 def test_a_client_in_javascript(
-    product: Product, node_answers: dict[str, dict[str, Any]], script: str, model: str, mode: str
+    product: Product, node_answers: dict[str, Json], script: str, model: str, mode: str
 ) -> None:
     said = answers_of(product, node_answers, script)[f"{model} {mode}"]
     assert "error" not in said, said["error"]
@@ -111,7 +111,7 @@ def test_a_client_in_javascript(
         assert turn["stop"] == STOPS[script]
 
 
-def agent_of(model: Model, calls: list[tuple[str, dict[str, Any]]]) -> Agent[None, str]:
+def agent_of(model: Model, calls: list[tuple[str, Json]]) -> Agent[None, str]:
     def get_weather(city: str) -> str:
         calls.append(("get_weather", {"city": city}))
         return f"sunny in {city}"
@@ -139,7 +139,7 @@ async def test_an_agent_of_pydantic_ai(
         async for event in events:
             pieces.append(event)
 
-    calls: list[tuple[str, dict[str, Any]]] = []
+    calls: list[tuple[str, Json]] = []
     history: list[ModelMessage] = []
     async with openai.AsyncOpenAI(base_url=product.url + "/v1", api_key=KEY, max_retries=0) as one:
         async with anthropic.AsyncAnthropic(
@@ -172,7 +172,7 @@ class Event(BaseModel):
 
 EVENT = Event(name="demo", day="Friday", guests=[], place="demo")
 QUICK = "Alice and Bob are going to a science fair on Friday."
-WAYS: dict[str, Any] = {
+WAYS: Json = {
     "tool": ToolOutput(Event),
     "native": NativeOutput(Event),
     "prompted": PromptedOutput(Event),
@@ -231,7 +231,7 @@ MISTAKES = {
 
 
 @pytest.fixture(scope="module")
-def node_objects(product: Product) -> dict[str, dict[str, Any]]:
+def node_objects(product: Product) -> dict[str, Json]:
     """What the script of structured answers and mistakes says."""
     cases = [
         {"name": f"{client} {way} {model}", "client": client, "way": way, "model": model}
@@ -263,7 +263,7 @@ def node_objects(product: Product) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_the_default_of_vercels_openai_is_responses(
-    node_objects: dict[str, dict[str, Any]],
+    node_objects: dict[str, Json],
 ) -> None:
     assert "demo model" in node_objects["vercel-openai responses"].get("got", "")
 
@@ -273,7 +273,7 @@ def test_the_default_of_vercels_openai_is_responses(
     ("client", "way"), [(client, way) for client, ways in OBJECTS.items() for way in ways]
 )
 def test_a_structured_answer_in_javascript(
-    node_objects: dict[str, dict[str, Any]], client: str, way: str, model: str
+    node_objects: dict[str, Json], client: str, way: str, model: str
 ) -> None:
     said = node_objects[f"{client} {way} {model}"]
     assert "error" not in said, said["error"]
@@ -281,7 +281,7 @@ def test_a_structured_answer_in_javascript(
 
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
-def test_models_in_javascript(node_objects: dict[str, dict[str, Any]], client: str) -> None:
+def test_models_in_javascript(node_objects: dict[str, Json], client: str) -> None:
     assert node_objects[f"{client} models"].get("got") == {
         "listed": [*MODELS, "demo-responses"],
         "retrieved": "demo",
@@ -294,7 +294,7 @@ def test_models_in_javascript(node_objects: dict[str, dict[str, Any]], client: s
 )
 def test_a_mistake_in_javascript(
     product: Product,
-    node_objects: dict[str, dict[str, Any]],
+    node_objects: dict[str, Json],
     client: str,
     way: str,
     status: int,
@@ -309,7 +309,7 @@ def test_a_mistake_in_javascript(
 @pytest.mark.parametrize("model", MODELS)
 def test_the_tool_runner_of_the_python_sdk(product: Product, model: str, streamed: bool) -> None:
     """It asks for a stored conversation first, which this key may not have, and goes on without."""
-    calls: list[tuple[str, dict[str, Any]]] = []
+    calls: list[tuple[str, Json]] = []
 
     @anthropic.beta_tool
     def get_weather(city: str) -> str:
@@ -325,7 +325,7 @@ def test_the_tool_runner_of_the_python_sdk(product: Product, model: str, streame
 
     words = "the weather in Oslo, and delete everything with rm -rf /"
     with anthropic_client(product.url) as client:
-        asked: dict[str, Any] = {
+        asked: Json = {
             "model": model,
             "max_tokens": 1000,
             "messages": [{"role": "user", "content": words}],

@@ -3,7 +3,6 @@ by event."""
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import anthropic
 import openai
@@ -12,11 +11,12 @@ import pytest
 from protocol.bytes.sse import EventSplitter
 from protocol.records import to_bytes
 from protocol.request import DialectName
-from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.sdk_calls import DIALECTS, ask
-from tests.support.servers.product import Product
+from tests.support.json_values import Json
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import (
     MODEL,
+    Place,
     call_of,
     new_session,
     recorded_bytes,
@@ -24,25 +24,20 @@ from tests.support.upstreams.product import (
     replayed,
 )
 from tests.support.upstreams.recordings import Recording, own_recordings, recordings
-from tests.support.upstreams.replay import Replay, Reply, stream
+from tests.support.upstreams.replay import Reply, stream
 
 ALL = {r.name: r for r in [*recordings(), *own_recordings()]}
 STREAMS = [n for n, r in ALL.items() if r.is_stream]
 BODIES = [n for n, r in ALL.items() if not r.is_stream]
-CUT_CALLS = [n for n, r in ALL.items() if outcome_of(r) == "cut call"]
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def place(stores: Stores) -> Iterator[Place]:
+    with replayed(*stores) as made:
         yield made
 
 
-def send(
-    place: tuple[Product, Replay], recording: Recording, client: DialectName
-) -> dict[str, Any]:
+def send(place: Place, recording: Recording, client: DialectName) -> Json:
     """Send it and return the call on record. What the client is told is the business of
     test_conformance."""
     session = new_session()
@@ -73,9 +68,7 @@ def said(chunks: list[bytes]) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
-def test_each_event_of_a_stream_is_one_chunk(
-    place: tuple[Product, Replay], seed: int, name: str
-) -> None:
+def test_each_event_of_a_stream_is_one_chunk(place: Place, seed: int, name: str) -> None:
     recording = ALL[name]
     place[1].answer(stream(recording.body, cutting="random", seed=seed))
     # the client of the upstream's dialect: for others a paused turn goes on
@@ -96,7 +89,7 @@ def test_each_event_of_a_stream_is_one_chunk(
     else:
         assert b"".join(recorded) == recording.body
         assert said(recorded) == said(events)
-    listed: list[dict[str, Any]] = []
+    listed: list[Json] = []
     cursor = None
     while listed == [] or cursor:
         page = place[0].audit(
@@ -109,22 +102,7 @@ def test_each_event_of_a_stream_is_one_chunk(
 
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("name", BODIES)
-def test_a_whole_answer_is_on_record(
-    place: tuple[Product, Replay], name: str, client: DialectName
-) -> None:
+def test_a_whole_answer_is_on_record(place: Place, name: str, client: DialectName) -> None:
     recording = ALL[name]
     place[1].answer(Reply(recording.body, status=recording.facts["http_status"]))
     assert recorded_bytes(place[0], send(place, recording, client)["call_id"]) == recording.body
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("name", CUT_CALLS)
-def test_a_call_cut_by_max_tokens_is_on_record_as_blocked(
-    place: tuple[Product, Replay], name: str, client: DialectName
-) -> None:
-    place[1].answer(stream(ALL[name].body, cutting="events"))
-    listed = place[0].audit("tool-calls", call_id=send(place, ALL[name], client)["call_id"])[
-        "items"
-    ]
-    assert [c["verdict"] for c in listed] == ["block"]

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 
-from protocol.dialects.anthropic.wire import UNSIGNED
-from tests.support.servers.product import KEY, Product, base_config, running
-from tests.support.upstreams.product import call_of, new_session
-from tests.support.upstreams.replay import Replay, Reply, replaying, stream
+from tests.support.json_values import Json, as_json
+from tests.support.servers.product import KEY, base_config, running
+from tests.support.upstreams.product import Place, call_of, new_session
+from tests.support.upstreams.replay import Reply, replaying, stream
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -23,7 +22,6 @@ from tests.support.upstreams.responses import (
     response,
 )
 
-Place = tuple[Product, Replay]
 SEALED = "gAAAA-sealed_1"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 SECOND = [message("It rains.")]
@@ -50,7 +48,7 @@ def place(
             yield product, replay
 
 
-def first_items(seed: int) -> list[dict[str, Any]]:
+def first_items(seed: int) -> list[Json]:
     """An answer with a call that runs and one that is blocked. Ids are of one conversation alone:
     by them its turns are found."""
     return [
@@ -61,9 +59,9 @@ def first_items(seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def answered(items: list[dict[str, Any]], *, whole: bool, seed: int) -> Reply:
+def answered(items: list[Json], *, whole: bool, seed: int) -> Reply:
     if whole:
-        return Reply(json.dumps(response(items)).encode())
+        return Reply(as_json(response(items)))
     return stream(frames(events(items)), cutting="random", seed=seed)
 
 
@@ -142,59 +140,4 @@ def test_a_chat_client_loops(place: Place, whole: bool) -> None:
         call_of(product, session)
         second = ask()
     assert (second.finish_reason, second.message.content) == ("stop", "It rains.")
-    check_second(replay.asked, f"call_up_{seed}")
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_messages_client_loops(place: Place, whole: bool) -> None:
-    product, replay = place
-    seed = 3 + whole
-    replay.answer(
-        answered(first_items(seed), whole=whole, seed=seed),
-        answered(SECOND, whole=whole, seed=seed),
-    )
-    session = new_session()
-    tools: Any = [{"name": "weather", "input_schema": SCHEMA}]
-    messages: list[Any] = [{"role": "user", "content": "weather?"}]
-    with anthropic.Anthropic(
-        base_url=product.url,
-        api_key=KEY,
-        max_retries=0,
-        default_headers={"x-sluice-session": session},
-    ) as client:
-
-        def ask() -> Any:
-            if whole:
-                return client.messages.create(
-                    model="gpt-5.5", max_tokens=500, messages=messages, tools=tools
-                )
-            with client.messages.stream(
-                model="gpt-5.5", max_tokens=500, messages=messages, tools=tools
-            ) as said:
-                return said.get_final_message()
-
-        first = ask()
-        assert [b.type for b in first.content] == [
-            "thinking",
-            "text",
-            "tool_use",
-            "text",
-        ] and first.stop_reason == "tool_use"
-        assert (first.content[0].thinking, first.content[0].signature) == ("Think.", UNSIGNED)
-        messages.append({"role": "assistant", "content": [b.to_dict() for b in first.content]})
-        messages.append(
-            {
-                "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": first.content[2].id, "content": "rain"}
-                ],
-            }
-        )
-        call_of(product, session)
-        second = ask()
-    assert (second.stop_reason, second.content[0].text, second.usage.input_tokens) == (
-        "end_turn",
-        "It rains.",
-        15,
-    )
     check_second(replay.asked, f"call_up_{seed}")

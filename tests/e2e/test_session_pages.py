@@ -15,14 +15,16 @@ from protocol.conversations.histories import MARK_BYTES
 from protocol.errors import InvalidRequest, NotFound
 from tests.support.checks.record import rows
 from tests.support.clients.agent import PAGE, SESSION, TYPED, twelve_calls
+from tests.support.json_values import Json
 from tests.support.servers.asked import Made, Pages, Shown
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.denied import RULES
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 
-def configuration() -> dict[str, Any]:
+def configuration() -> Json:
     """A series by rules."""
     base = base_config()
     base["policies"] = {"rules": [{"use": "tool_rules", "deny": RULES}]}
@@ -32,12 +34,8 @@ def configuration() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(
-        tmp_path_factory.mktemp("product"), redis_url, database_url, configuration()
-    ) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores, configuration()) as made:
         yield made
 
 

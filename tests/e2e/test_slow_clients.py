@@ -1,6 +1,5 @@
 """Clients that send without end, or not at all: bounded before anybody knows who they are."""
 
-import json
 import re
 import socket
 import time
@@ -11,7 +10,9 @@ import pytest
 
 from protocol.bounds import MAX_HEADERS
 from tests.e2e.conftest import configured
+from tests.support.json_values import as_json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.replay import Replay
 
 START = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
@@ -20,14 +21,12 @@ AUTH = b"authorization: Bearer " + KEY.encode() + b"\r\n"
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_url: str,
-    database_url: str,
+    stores: Stores,
     replay_server: Replay,
 ) -> Iterator[Product]:
     config = configured(replay_server)
     config["limits"] |= {"client_stall_s": 0.5}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 
@@ -79,9 +78,7 @@ def test_a_head_without_end_is_cut_off(product: Product, piece: bytes) -> None:
 
 
 def test_a_head_of_usual_size_is_taken(product: Product) -> None:
-    body = json.dumps(
-        {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
-    ).encode()
+    body = as_json({"model": "demo", "messages": [{"role": "user", "content": "hello"}]})
     with connected(product) as connection:
         for end in (b"", b"connection: close\r\n"):
             head = (
@@ -126,9 +123,7 @@ def test_a_body_that_does_not_come(product: Product, upstream: Replay) -> None:
 
 def test_a_large_body_may_come_slowly_but_must_not_stand_still(product: Product) -> None:
     """The stall time is that of a piece, not of the whole."""
-    body = json.dumps(
-        {"model": "demo", "messages": [{"role": "user", "content": "h" * 240_000}]}
-    ).encode()
+    body = as_json({"model": "demo", "messages": [{"role": "user", "content": "h" * 240_000}]})
     head = START + AUTH + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
     with connected(product) as connection:
         connection.sendall(head)
@@ -160,12 +155,8 @@ def test_a_body_whose_client_leaves_halfway_is_no_call(product: Product, upstrea
 
 def test_a_large_body_behind_another_answer_on_one_connection(product: Product) -> None:
     """Each body is its own request's, though the next begins in the read that brings its end."""
-    large = json.dumps(
-        {"model": "demo", "messages": [{"role": "user", "content": "h" * 250_000}]}
-    ).encode()
-    small = json.dumps(
-        {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
-    ).encode()
+    large = as_json({"model": "demo", "messages": [{"role": "user", "content": "h" * 250_000}]})
+    small = as_json({"model": "demo", "messages": [{"role": "user", "content": "hello"}]})
     with connected(product) as connection:
         for body, end in ((large, b""), (small, b""), (large, b"connection: close\r\n")):
             connection.sendall(

@@ -6,12 +6,13 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from tests.support.clients.readers import Reader, hold_invariants, joined, owned_by, under_way
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json
 from tests.support.servers.product import Product, Role
 from tests.support.upstreams.product import config, replayed
 from tests.support.upstreams.replay import Replay, stream
@@ -23,7 +24,7 @@ ROLES: tuple[Role, ...] = ("gateway", "policy", "judge", "audit")
 MODEL = "claude-sonnet-4-5"
 
 
-def made(replay: Replay) -> dict[str, Any]:
+def made(replay: Replay) -> Json:
     base = config(replay)
     return base | {
         "policies": (
@@ -36,7 +37,7 @@ def made(replay: Replay) -> dict[str, Any]:
 def running_calls(product: Product, replay: Replay, count: int = CALLS) -> list[Reader]:
     """Calls under way: some seconds of text, then a tool call that needs a judge and a commit."""
     text = [{"type": "text", "text": f"word{n} "} for n in range(1, WORDS + 1)]
-    content: list[dict[str, Any]] = [
+    content: list[Json] = [
         *text,
         {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"city": "Paris"}},
     ]

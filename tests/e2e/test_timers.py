@@ -11,7 +11,9 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.support.json_values import Json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, parse_sse, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 BASH = {
@@ -25,12 +27,10 @@ HEADERS = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
+def product(stores: Stores) -> Iterator[Product]:
     config = base_config()
     config["limits"] |= {"keepalive_s": 0.4, "commit_s": 1.0, "output_bytes": 200_000}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 
@@ -47,8 +47,8 @@ def post(
     return httpx.post(f"{product.url}/v1/{path}", json=body, headers=HEADERS, timeout=30)
 
 
-def end_of(product: Product, call_id: str) -> dict[str, Any]:
-    def ended() -> dict[str, Any] | None:
+def end_of(product: Product, call_id: str) -> Json:
+    def ended() -> Json | None:
         items = product.audit("calls", call_id=call_id)["items"]
         return items[0] if items and items[0]["ended_at"] else None
 

@@ -31,10 +31,9 @@ from protocol.request import ChatRequest, TextPart, Tool, ToolResultPart, ToolUs
 from protocol.target import Target
 from tests.support import toy
 from tests.support.servers.product import KEY, ROOT, Product, base_config
-from tests.support.upstreams.product import call_of
-from tests.support.upstreams.replay import Replay, Reply, replaying, stream
+from tests.support.upstreams.product import Place, call_of
+from tests.support.upstreams.replay import Reply, replaying, stream
 
-Place = tuple[Product, Replay]
 REGISTERS = (
     "from protocol.dialects.table import CLIENTS, DIALECTS; from tests.support import toy; "
     "DIALECTS[toy.DIALECT.name] = CLIENTS[toy.DIALECT.name] = toy.DIALECT\n"

@@ -8,19 +8,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
 
+from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, ROOT, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.product import call_of, new_session
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
 
-ANSWER = json.dumps(
+ANSWER = as_json(
     {
         "id": "c",
         "object": "chat.completion",
@@ -34,7 +35,7 @@ ANSWER = json.dumps(
             }
         ],
     }
-).encode()
+)
 HELLO = (
     b"data:"
     b' {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
@@ -93,9 +94,7 @@ def closing() -> Iterator[Closing]:
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_url: str,
-    database_url: str,
+    stores: Stores,
     replay: Replay,
     closing: Closing,
 ) -> Iterator[Product]:
@@ -123,13 +122,13 @@ def product(
     }
     dev, app = config["keys"]
     config["keys"] = [dev, app | {"policies": ["noop"], "server_tools": ["web_search"]}]
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 
 def ask(
     product: Product, model: str, *, streams: bool = False, key: str = KEY
-) -> tuple[httpx.Response, dict[str, Any]]:
+) -> tuple[httpx.Response, Json]:
     """The answer, and the call as it is on record."""
     session = new_session()
     body = {"model": model, "stream": streams, "messages": [{"role": "user", "content": "go"}]}
@@ -152,7 +151,7 @@ def ask(
     }
 
 
-def events(call: dict[str, Any]) -> list[str]:
+def events(call: Json) -> list[str]:
     return [event["kind"] for event in call["events"]]
 
 
@@ -286,7 +285,7 @@ def test_a_refused_key_names_where_it_comes_from_to_the_operator_alone(
         )
 
 
-def log_line(product: Product, call: dict[str, Any]) -> str:
+def log_line(product: Product, call: Json) -> str:
     (gateway,) = product.of("gateway")
     lines = gateway.log.read_text
     return wait_for(

@@ -15,8 +15,10 @@ import pytest
 from protocol.request import DialectName
 from tests.e2e.conftest import configured
 from tests.support.clients.sdk_calls import ask
+from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import call_of, new_session, recorded_bytes
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Replay, Reply, stream
@@ -33,9 +35,7 @@ CALL_S = 6.0
 
 @pytest.fixture(scope="module")
 def product(
-    tmp_path_factory: pytest.TempPathFactory,
-    redis_url: str,
-    database_url: str,
+    stores: Stores,
     replay_server: Replay,
 ) -> Iterator[Product]:
     config = configured(replay_server)
@@ -51,7 +51,7 @@ def product(
         "base_url": f"http://127.0.0.1:{free_port()}/v1",
     }
     config["models"].append({"match": "nobody-*", "upstream": "nobody"})
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 
@@ -62,7 +62,7 @@ class Failed(Exception):
         response: Any = getattr(error, "response", None)
         self.status: int = getattr(error, "status_code", 0) or 0
         body: Any = error.body
-        self.error: dict[str, Any] = body.get("error", body) if isinstance(body, dict) else {}
+        self.error: Json = body.get("error", body) if isinstance(body, dict) else {}
         self.headers: dict[str, str] = dict(response.headers) if response is not None else {}
         self.text = f"{error.message} {error.body}"
 
@@ -87,11 +87,11 @@ def failure(
 def error_body(dialect: DialectName, kind: str, message: str = "no") -> bytes:
     """A provider's error, with something in it that is not ours to forward."""
     error = {"type": kind, "message": message, "internal": SECRET}
-    return json.dumps(
+    return as_json(
         {"type": "error", "error": error}
         if dialect == "anthropic"
         else {"error": {**error, "code": None}}
-    ).encode()
+    )
 
 
 STATUSES: list[tuple[int, str, int, int]] = [

@@ -15,15 +15,21 @@ from tests.support.clients.sdk_calls import (
     Mode,
     anthropic_client,
     ask,
-    openai_client,
     tool,
 )
-from tests.support.servers.product import KEY, Product
-from tests.support.upstreams.product import MODEL, PROVIDER_KEYS, assert_no_keys_in_logs, replayed
+from tests.support.json_values import Json, as_json
+from tests.support.servers.product import KEY
+from tests.support.servers.stores import Stores
+from tests.support.upstreams.product import (
+    MODEL,
+    PROVIDER_KEYS,
+    Place,
+    assert_no_keys_in_logs,
+    replayed,
+)
 from tests.support.upstreams.recordings import own
 from tests.support.upstreams.replay import Asked, Replay, Reply, stream
 
-Place = tuple[Product, Replay]
 PATHS: dict[DialectName, str] = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 STREAMS: dict[DialectName, dict[str, str]] = {
     "openai": {"text": "openai-text.sse", "calls": "openai-tools-interleaved.sse"},
@@ -33,10 +39,8 @@ CALLS = [("get_weather", {"city": "Paris"}), ("get_time", {"zone": "CET"})]
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url) as made:
+def place(stores: Stores) -> Iterator[Place]:
+    with replayed(*stores) as made:
         yield made
 
 
@@ -52,7 +56,7 @@ def whole(
 ) -> bytes:
     """An answer that is not streamed."""
     if dialect == "openai":
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        message: Json = {"role": "assistant", "content": text}
         if calls:
             message["tool_calls"] = [
                 {
@@ -62,7 +66,7 @@ def whole(
                 }
                 for n, (name, value) in enumerate(CALLS)
             ]
-        return json.dumps(
+        return as_json(
             {
                 "id": "chatcmpl-own2",
                 "object": "chat.completion",
@@ -73,14 +77,14 @@ def whole(
                 ],
                 "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
             }
-        ).encode()
-    content: list[dict[str, Any]] = [{"type": "text", "text": text}]
+        )
+    content: list[Json] = [{"type": "text", "text": text}]
     if calls:
         content += [
             {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": value}
             for n, (name, value) in enumerate(CALLS)
         ]
-    return json.dumps(
+    return as_json(
         {
             "id": "msg_own2",
             "type": "message",
@@ -91,7 +95,7 @@ def whole(
             "stop_sequence": None,
             "usage": {"input_tokens": 20, "output_tokens": 9},
         }
-    ).encode()
+    )
 
 
 def answer_of(upstream: DialectName, mode: Mode, *, calls: bool) -> Reply:
@@ -100,7 +104,7 @@ def answer_of(upstream: DialectName, mode: Mode, *, calls: bool) -> Reply:
     return stream(own(STREAMS[upstream]["calls" if calls else "text"]), cutting="events")
 
 
-def with_system(client: DialectName, text: str, turns: list[dict[str, Any]]) -> dict[str, Any]:
+def with_system(client: DialectName, text: str, turns: list[Json]) -> Json:
     """Messages and system prompt in the client's dialect."""
     if client == "openai":
         return {"messages": [{"role": "system", "content": text}, *turns]}
@@ -114,7 +118,7 @@ def arrived(replay: Replay, upstream: DialectName) -> Asked:
     return asked
 
 
-def system_text(upstream: DialectName, body: dict[str, Any]) -> str:
+def system_text(upstream: DialectName, body: Json) -> str:
     """The system prompt that arrived."""
     content = body["messages"][0]["content"] if upstream == "openai" else body["system"]
     return content if isinstance(content, str) else "".join(p["text"] for p in content)
@@ -213,65 +217,6 @@ def test_a_request_with_everything_arrives(
     assert said.tokens == ((27, 42) if upstream == "anthropic" and mode != "whole" else (20, 9))
 
 
-def streamed(upstream: DialectName, stop: str) -> bytes:
-    """A short stream with that stop reason."""
-    if upstream == "openai":
-        head = {
-            "id": "chatcmpl-own3",
-            "object": "chat.completion.chunk",
-            "created": 1760000000,
-            "model": "model-o",
-        }
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, {"content": "Both."}]
-        if stop == "tools":
-            deltas.append(
-                {
-                    "tool_calls": [
-                        {
-                            "index": 0,
-                            "id": "call_0",
-                            "type": "function",
-                            "function": {"name": "refresh", "arguments": "{}"},
-                        }
-                    ]
-                }
-            )
-        rows: list[dict[str, Any]] = [
-            head | {"choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas
-        ]
-        rows.append(
-            head | {"choices": [{"index": 0, "delta": {}, "finish_reason": STOPS["openai"][stop]}]}
-        )
-        rows.append(
-            head
-            | {
-                "choices": [],
-                "usage": {"prompt_tokens": 20, "completion_tokens": 9, "total_tokens": 29},
-            }
-        )
-        return (
-            b"".join(b"data: " + json.dumps(r).encode() + b"\n\n" for r in rows)
-            + b"data: [DONE]\n\n"
-        )
-    message = json.loads(whole("anthropic", calls=False)) | {"content": [], "stop_reason": None}
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": "Both."}]
-    if stop == "tools":
-        blocks.append({"type": "tool_use", "id": "toolu_0", "name": "refresh", "input": {}})
-    rows = [{"type": "message_start", "message": message}]
-    for index, block in enumerate(blocks):
-        rows.append({"type": "content_block_start", "index": index, "content_block": block})
-        rows.append({"type": "content_block_stop", "index": index})
-    rows.append(
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": STOPS["anthropic"][stop]},
-            "usage": {"output_tokens": 9},
-        }
-    )
-    rows.append({"type": "message_stop"})
-    return b"".join(f"event: {r['type']}\ndata: {json.dumps(r)}\n\n".encode() for r in rows)
-
-
 def test_tokens_are_counted_by_an_anthropic_upstream_and_estimated_for_others(place: Place) -> None:
     product, replay = place
     replay.answer(Reply(b'{"input_tokens": 4711}'))
@@ -292,10 +237,3 @@ def test_tokens_are_counted_by_an_anthropic_upstream_and_estimated_for_others(pl
         assert guessed.parse().input_tokens > 0
         assert guessed.headers["x-sluice-estimated"] == "true"
         assert replay.asked == []
-
-
-def test_models_of_upstreams_are_listed_by_name(place: Place) -> None:
-    with openai_client(place[0].url) as client:
-        listed = [m.id for m in client.models.list()]
-    # patterns are not names
-    assert listed == ["demo", "demo-openai", "demo-anthropic", "demo-responses"]

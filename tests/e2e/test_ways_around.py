@@ -14,9 +14,12 @@ import pytest
 
 from protocol.request import DialectName
 from tests.support.clients.sdk_calls import DIALECTS
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, Product
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import converse, gemini, responses
-from tests.support.upstreams.product import MODEL, call_of, config, new_session, replayed
+from tests.support.upstreams.cases import frames
+from tests.support.upstreams.product import MODEL, Place, call_of, config, new_session, replayed
 from tests.support.upstreams.replay import Replay, Reply, stream
 
 DANGER = "wipe-the-disk"
@@ -50,7 +53,7 @@ RESULT = {
     "content": {"type": "x", "stdout": DANGER},
 }
 TEXT = {"type": "text", "text": "Well."}
-HISTORY: dict[str, Any] = {
+HISTORY: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "bash_code_execution",
@@ -63,10 +66,8 @@ NEWER = ("responses", "gemini", "converse")
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[tuple[Product, Replay]]:
-    def made(replay: Replay) -> dict[str, Any]:
+def place(stores: Stores) -> Iterator[Place]:
+    def made(replay: Replay) -> Json:
         rules = [{"tool": "*", "argument_matches": DANGER}]
         base = config(replay)
         families = ["web_search", "code_execution", "mcp"]
@@ -81,24 +82,20 @@ def place(
             base["models"].append({"match": f"{name}-*", "upstream": name})
         return base | {"policies": {"guard": [{"use": "tool_rules", "deny": rules}]}, "keys": keys}
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 
-def frames(*events: dict[str, Any]) -> bytes:
-    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
-
-
-def ended(reason: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def ended(reason: str) -> tuple[Json, Json]:
     delta = {"stop_reason": reason, "stop_sequence": None}
     return {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 9}}, {
         "type": "message_stop"
     }
 
 
-def at_start(*blocks: dict[str, Any], reason: str = "tool_use") -> bytes:
+def at_start(*blocks: Json, reason: str = "tool_use") -> bytes:
     """A stream whose blocks are complete when they begin."""
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": START | {"content": []}}]
+    events: list[Json] = [{"type": "message_start", "message": START | {"content": []}}]
     for index, block in enumerate(blocks):
         events += [
             {"type": "content_block_start", "index": index, "content_block": block},
@@ -107,9 +104,9 @@ def at_start(*blocks: dict[str, Any], reason: str = "tool_use") -> bytes:
     return frames(*events, *ended(reason))
 
 
-def in_deltas(block: dict[str, Any], reason: str = "tool_use") -> bytes:
+def in_deltas(block: Json, reason: str = "tool_use") -> bytes:
     text = json.dumps(block["input"])
-    behind: list[dict[str, Any]] = [
+    behind: list[Json] = [
         {
             "type": "content_block_start",
             "index": 1,
@@ -131,7 +128,7 @@ def in_deltas(block: dict[str, Any], reason: str = "tool_use") -> bytes:
     )
 
 
-def chunks(*deltas: dict[str, Any], finish: str = "tool_calls") -> bytes:
+def chunks(*deltas: Json, finish: str = "tool_calls") -> bytes:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
     rows = [{**head, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
     rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
@@ -218,12 +215,12 @@ OPENAI: dict[str, bytes] = {
     "error frame": (
         chunks({"content": "so "}).partition(b"\n\n")[0]
         + b"\n\nevent: error\ndata: "
-        + json.dumps(ERROR).encode()
+        + as_json(ERROR)
         + b"\n\n"
     ),
     "logprobs": (
         b"data: "
-        + json.dumps(
+        + as_json(
             {
                 "id": "x",
                 "choices": [
@@ -234,7 +231,7 @@ OPENAI: dict[str, bytes] = {
                     }
                 ],
             }
-        ).encode()
+        )
         + b"\n\n"
         + chunks(finish="stop")
     ),
@@ -249,7 +246,7 @@ OPENAI: dict[str, bytes] = {
         chunks({"content": CALL}, finish="stop").replace(
             b'"finish_reason": null',
             b'"finish_reason": null, "logprobs": '
-            + json.dumps({"content": [{"token": CALL, "logprob": 0}]}).encode(),
+            + as_json({"content": [{"token": CALL, "logprob": 0}]}),
         )
     ),
     "a name that is a call": chunks(
@@ -292,7 +289,7 @@ def denied(product: Product, session: str) -> list[str]:
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
 def test_a_denied_call_reaches_no_client(
-    place: tuple[Product, Replay], client: DialectName, upstream: DialectName, case: str
+    place: Place, client: DialectName, upstream: DialectName, case: str
 ) -> None:
     product, replay = place
     session = new_session()
@@ -316,16 +313,14 @@ def test_a_denied_call_reaches_no_client(
     ids=lambda b: b["type"],
 )
 def test_a_denied_call_in_a_whole_answer_reaches_no_client(
-    place: tuple[Product, Replay], client: DialectName, block: dict[str, Any]
+    place: Place, client: DialectName, block: Json
 ) -> None:
     product, replay = place
     session = new_session()
     content = [TEXT, block, *([] if block["type"] == "tool_use" else [RESULT])]
     replay.answer(
         Reply(
-            json.dumps(
-                START | {"content": content, "stop_reason": "end_turn", "stop_sequence": None}
-            ).encode()
+            as_json(START | {"content": content, "stop_reason": "end_turn", "stop_sequence": None})
         )
     )
     answer = post(product, client, "anthropic", session, [{"role": "user", "content": "go"}])
@@ -335,7 +330,7 @@ def test_a_denied_call_in_a_whole_answer_reaches_no_client(
 
 @pytest.mark.parametrize(("upstream", "case"), CASES, ids=[f"{u}: {n}" for u, n in CASES])
 def test_a_denied_call_reaches_no_client_of_responses(
-    place: tuple[Product, Replay], upstream: DialectName, case: str
+    place: Place, upstream: DialectName, case: str
 ) -> None:
     product, replay = place
     session = new_session()
@@ -353,11 +348,11 @@ def test_a_denied_call_reaches_no_client_of_responses(
         assert answer.text.rstrip().split("\n")[-2] == "event: response.completed"
 
 
-def of_responses(*items: dict[str, Any]) -> Reply:
+def of_responses(*items: Json) -> Reply:
     return stream(responses.frames(responses.events(items)), cutting="events")
 
 
-def of_gemini(*parts: dict[str, Any], **more: Any) -> Reply:
+def of_gemini(*parts: Json, **more: Any) -> Reply:
     return stream(gemini.body_of(gemini.answer(*parts, **more)))
 
 
@@ -457,7 +452,7 @@ NEWER_CASES: dict[tuple[str, str], tuple[Reply, bool]] = {
     ("upstream", "case"), NEWER_CASES, ids=[f"{u}: {n}" for u, n in NEWER_CASES]
 )
 def test_a_denied_call_of_the_newer_dialects_reaches_no_client(
-    place: tuple[Product, Replay], upstream: str, case: str
+    place: Place, upstream: str, case: str
 ) -> None:
     product, replay = place
     reply, is_call = NEWER_CASES[upstream, case]
@@ -487,7 +482,7 @@ def test_a_denied_call_of_the_newer_dialects_reaches_no_client(
 
 
 def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(
-    place: tuple[Product, Replay],
+    place: Place,
 ) -> None:
     product, replay = place
     session = new_session()
@@ -505,7 +500,7 @@ def test_the_result_of_a_denied_call_in_an_earlier_answer_reaches_no_client(
 
 @pytest.mark.parametrize("client", DIALECTS)
 def test_a_client_gets_a_whole_turn_in_place_of_a_denied_provider_call(
-    place: tuple[Product, Replay], client: DialectName
+    place: Place, client: DialectName
 ) -> None:
     product, replay = place
     replay.answer(stream(ANTHROPIC["server tool"], cutting="events"))

@@ -1,12 +1,10 @@
 """Clients that try to get in, to get more than is theirs, or to fill the memory; and secrets, which
 must not turn up anywhere."""
 
-import json
 import re
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import psycopg
@@ -19,11 +17,13 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import fresh_database
 from tests.support.clients.readers import PATHS, request
+from tests.support.json_values import Json, as_json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product
 from tests.support.upstreams.product import (
     MODEL,
     PROVIDER_KEYS,
+    Place,
     call_of,
     config,
     new_session,
@@ -33,7 +33,6 @@ from tests.support.upstreams.replay import Replay, Reply
 from tests.support.waiting import wait_for
 
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
-Place = tuple[Product, Replay]
 IN_ADDRESS = "canary-in-an-address"
 
 
@@ -41,7 +40,7 @@ IN_ADDRESS = "canary-in-an-address"
 def place(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
 ) -> Iterator[Place]:
-    def made(server: Replay) -> dict[str, Any]:
+    def made(server: Replay) -> Json:
         base = config(server)
         base["limits"] |= {"body_bytes": 2**20}
         base["upstreams"]["nobody"] = {
@@ -141,9 +140,9 @@ def _send_until_closed(product: Product, pieces: Iterable[bytes]) -> bytes:
 
 # --- odd requests on a raw socket ---
 
-BODY = json.dumps(
+BODY = as_json(
     {"model": "claude-x", "max_tokens": 5, "messages": [{"role": "user", "content": "go"}]}
-).encode()
+)
 LISTS = b"GET /audit/calls HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 TARGETS = [
     "//audit/calls",
@@ -402,8 +401,8 @@ def test_a7_secrets_turn_up_nowhere(
         "error": {"type": "invalid_request_error", "message": f"bad key {ours} in {upstream.url}"},
     }
     upstream.answer(
-        Reply(json.dumps(echo).encode(), status=400),
-        Reply(json.dumps(echo).encode(), status=500),
+        Reply(as_json(echo), status=400),
+        Reply(as_json(echo), status=500),
         Reply(b'{"choices":'),
         Reply(b"", status=307, headers={"location": f"http://x/?key={ours}"}),
     )
@@ -439,7 +438,7 @@ def _post(
     product: Product,
     client: DialectName,
     key: str,
-    body: dict[str, Any],
+    body: Json,
     head: dict[str, str],
     query: str = "",
 ) -> httpx.Response:

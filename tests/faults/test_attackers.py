@@ -3,14 +3,12 @@ silence or their times are asserted."""
 
 import asyncio
 import contextlib
-import json
 import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -20,7 +18,9 @@ from protocol.bounds import DEMO_BODY_BYTES
 from streams import layout
 from tests.support.checks.figures import Figure
 from tests.support.clients.innocents import innocents, slow_upstream
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_until
 
 HEADERS = {"authorization": f"Bearer {CLIENT_KEY}"}
@@ -30,21 +30,19 @@ WATCHED_S = 8.0
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
+def product(stores: Stores) -> Iterator[Product]:
     with slow_upstream() as upstream:
         config = upstream.into(base_config())
         config["limits"] |= {"upload_bytes": UPLOAD_BYTES, "body_bytes": BODY_BYTES, "body_s": 3.0}
         config["keys"][1]["policies"] = ["noop"]
-        with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+        with running(*stores, config) as made:
             yield made
 
 
 # --- the demo model ---
 
 
-def cities(count: int) -> dict[str, Any]:
+def cities(count: int) -> Json:
     tool = {
         "type": "function",
         "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}},
@@ -55,7 +53,7 @@ def cities(count: int) -> dict[str, Any]:
     }
 
 
-def same_tools(count: int) -> dict[str, Any]:
+def same_tools(count: int) -> Json:
     tools = [{"type": "function", "function": {"name": f"weather{n}"}} for n in range(count)]
     return {
         "messages": [{"role": "user", "content": "weather " + "in A " * 10_000}],
@@ -70,10 +68,10 @@ def same_tools(count: int) -> dict[str, Any]:
     ids=["250 kB", "500 kB", "3.5 MB", "900 tools"],
 )
 async def test_scripts_without_end_for_the_demo_model(
-    product: Product, asked: dict[str, Any], status: int, figure: Figure
+    product: Product, asked: Json, status: int, figure: Figure
 ) -> None:
     """Before: 15.9 s of silence for all at 0.5 MB, and all of them ended."""
-    body = json.dumps({"model": "demo", "stream": True, **asked}).encode()
+    body = as_json({"model": "demo", "stream": True, **asked})
     async with (
         innocents(product) as watch,
         httpx.AsyncClient(base_url=product.url, headers=HEADERS, timeout=60) as client,
@@ -223,9 +221,9 @@ async def test_one_key_with_a_thousand_calls_at_once(
     """Before: p95 0.33 -> 5.3 s (quick), and 0.32 -> 5.9 s with two of three refused (slow)."""
     async with innocents(product, 2, asking=4) as quiet:
         await asyncio.sleep(WATCHED_S)
-    body = json.dumps(
+    body = as_json(
         {"model": model, "stream": model == "slow", "messages": [{"role": "user", "content": "go"}]}
-    ).encode()
+    )
     said, refusals = Counter[str](), list[bytes]()
     async with innocents(product, 2, asking=4) as watch:
         tasks = [asyncio.create_task(again(product, body, said, refusals)) for _ in range(1000)]
@@ -260,9 +258,9 @@ async def test_one_key_does_not_use_up_what_a_provider_takes(
         config = upstream.into(base_config())
         config["upstreams"]["slow"]["calls"] = 12
         config["keys"][1]["policies"] = ["noop"]
-        body = json.dumps(
+        body = as_json(
             {"model": "slow", "stream": True, "messages": [{"role": "user", "content": "go"}]}
-        ).encode()
+        )
         said, refusals = Counter[str](), list[bytes]()
         with running(tmp_path, redis_url, database_url, config) as product:
             tasks = [asyncio.create_task(again(product, body, said, refusals)) for _ in range(12)]

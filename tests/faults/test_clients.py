@@ -1,7 +1,6 @@
 """Clients that leave, in both modes, that read too slowly or not at all, and official clients that
 get a block."""
 
-import json
 import socket
 import time
 from collections.abc import Iterator
@@ -17,7 +16,9 @@ from tests.support.checks.figures import Figure
 from tests.support.checks.invariants import Recorded, read_call
 from tests.support.clients.readers import PATHS, request, resident_bytes
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.upstreams import product as upstreams
 from tests.support.upstreams.replay import Replay, Reply, stream
 from tests.support.waiting import wait_for
@@ -29,13 +30,10 @@ KERNEL = 4 * 2**20
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 
 
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+def chunk(delta: Json, finish: str | None = None) -> bytes:
     value = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return (
-        b"data: %s\n\n"
-        % json.dumps(
-            value | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        ).encode()
+    return b"data: %s\n\n" % as_json(
+        value | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
     )
 
 
@@ -43,12 +41,10 @@ HELLO = chunk({"role": "assistant", "content": "hi"})
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, replay: Replay
-) -> Iterator[Product]:
+def product(stores: Stores, replay: Replay) -> Iterator[Product]:
     config = upstreams.config(replay)
     config["limits"] |= {"client_stall_s": STALL_S, "unsent_bytes": UNSENT, "keepalive_s": 1.0}
-    with running(tmp_path_factory.mktemp("product"), redis_url, database_url, config) as made:
+    with running(*stores, config) as made:
         yield made
 
 
@@ -61,8 +57,8 @@ def ended(product: Product, call_id: str) -> Recorded:
     return wait_for(end, timeout_s=30, what="the end on record")
 
 
-def head(body: dict[str, Any], dialect: DialectName = "openai") -> bytes:
-    data = json.dumps(body).encode()
+def head(body: Json, dialect: DialectName = "openai") -> bytes:
+    data = as_json(body)
     lines = [
         f"POST {PATHS[dialect]} HTTP/1.1",
         "host: x",
@@ -237,7 +233,7 @@ def test_c8_an_official_client_takes_a_block_as_an_answer(
             }
         ],
     }
-    replay.answer(stream(b"".join(call)) if streams else Reply(json.dumps(whole).encode()))
+    replay.answer(stream(b"".join(call)) if streams else Reply(as_json(whole)))
     prompt: Any = [{"role": "user", "content": "go"}]
     if dialect == "openai":
         tools: Any = [tool("openai", "bash", command="string")]

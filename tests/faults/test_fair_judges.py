@@ -21,6 +21,7 @@ from aiohttp import web
 
 from protocol.bounds import MAX_OPEN_ASKS
 from streams import layout
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
 from tests.support.waiting import wait_until
 
@@ -32,12 +33,10 @@ MANY = 100
 """Tool calls in an answer of the model `agent-many`."""
 
 
-def _chunk(delta: dict[str, Any], finish: str | None) -> bytes:
+def _chunk(delta: Json, finish: str | None) -> bytes:
     return (
         b"data: "
-        + json.dumps(
-            {"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        ).encode()
+        + as_json({"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
         + b"\n\n"
     )
 

@@ -174,56 +174,6 @@ def test_a_reply_that_cannot_be_read_ends_its_call_alone(product: Product, store
     other.end_well()
 
 
-@pytest.mark.slow
-def test_replies_are_heard_again_when_their_stream_begins_anew_with_lower_ids(
-    product: Product, store: Any
-) -> None:
-    """As after Redis' clock was an hour ahead: the stream expires, and ids of the new one are below
-    what was read last."""
-    [key] = store.keys(layout.reply_key(0, "*"))
-    ahead = layout.time_ms(store.time()) + 3_600_000
-    store.xadd(key, {"b": b"\xc1"}, id=f"{ahead}-0")
-    wait_for(
-        lambda: (
-            store.get(layout.gateway_key(0, key.decode().rpartition(":")[2]))
-            == f"{ahead}-0".encode()
-        ),
-        what="it is read",
-    )
-    assert call(product.url, "openai", "text").seen.status == 200
-    store.delete(key)
-    assert call(product.url, "openai", "text").seen.status == 200
-    # a new one, of which workers trim what the gateway has read
-    [key] = store.keys(layout.reply_key(0, "*"))
-    assert int(store.xinfo_stream(key)["last-generated-id"].partition(b"-")[0]) < ahead
-
-
-SPOILT: dict[str, Callable[[Any, str], object]] = {
-    "no number": lambda store, one: store.hset(layout.ctl_key(one), "n", "xx"),
-    "no hash": lambda store, one: store.set(layout.ctl_key(one), "no hash", ex=600),
-    "no stream": lambda store, one: store.delete(layout.call_key(one)),
-}
-
-
-@pytest.mark.slow
-def test_a_call_whose_keys_are_spoilt_ends_on_record_and_for_its_client(
-    product: Product, store: Any
-) -> None:
-    """One call for each way, all at once: each takes the four seconds that its upstream does."""
-    other, victims = Open(product, "anthropic"), {}
-    for way, spoil in SPOILT.items():
-        victims[way] = Open(product, "openai")
-        # at once: on a slow machine it would have ended before the others had begun
-        spoil(store, victims[way].id)
-    for way, victim in victims.items():
-        assert (
-            b"[DONE]" not in victim.end().seen.body[-20:] or b"error" in victim.end().seen.body
-        ), way
-        assert end_on_record(product, victim.id)[0] == "FAILED", way
-    other.end_well()
-    assert "claim failed" not in product.logs()
-
-
 @pytest.mark.case("U5")
 def test_a_dispatch_entry_that_stands_for_no_call_is_taken_away(
     product: Product, store: Any

@@ -2,9 +2,7 @@
 refused by name, or cost little."""
 
 import asyncio
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -12,7 +10,9 @@ import pytest
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.clients.readers import PATHS
 from tests.support.clients.schemas import doubled
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import Product, base_config, digest, running
+from tests.support.servers.stores import Stores
 
 ATTACKER = "sk-sluice-attacker"
 SILENCE_S = 2.0
@@ -21,7 +21,7 @@ AGAIN = 3
 SAID = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
-def tool(schema: dict[str, Any]) -> list[dict[str, Any]]:
+def tool(schema: Json) -> list[Json]:
     return [{"type": "function", "function": {"name": "get_weather", "parameters": schema}}]
 
 
@@ -34,13 +34,13 @@ SLOW_PATTERN = {"properties": {"city": {"pattern": r"\s" * 4_000}}}
 ATTACKS: dict[str, tuple[str, bytes, int, str]] = {
     "a schema of 2^40 steps": (
         "openai",
-        json.dumps({"model": "demo", "messages": SAID, "tools": tool(doubled(40))}).encode(),
+        as_json({"model": "demo", "messages": SAID, "tools": tool(doubled(40))}),
         400,
         "references unfolded",
     ),
     "a pattern that is long to compile": (
         "openai",
-        json.dumps({"model": "demo", "messages": SAID, "tools": tool(SLOW_PATTERN)}).encode(),
+        as_json({"model": "demo", "messages": SAID, "tools": tool(SLOW_PATTERN)}),
         200,
         "",
     ),
@@ -55,9 +55,7 @@ ATTACKS: dict[str, tuple[str, bytes, int, str]] = {
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
+def product(stores: Stores) -> Iterator[Product]:
     with slow_upstream() as slow:
         config = slow.into(base_config())
         config["keys"].append(
@@ -68,9 +66,7 @@ def product(
                 "policies": list(config["policies"]),
             }
         )
-        with running(
-            tmp_path_factory.mktemp("product"), redis_url, database_url, config, policy=2
-        ) as made:
+        with running(*stores, config, policy=2) as made:
             yield made
 
 

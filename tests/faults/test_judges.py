@@ -18,15 +18,13 @@ from policy.session.effects import JudgeRequest
 from streams import layout
 from streams.connection import Connection
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
+from tests.support.upstreams.cases import frames
 from tests.support.waiting import wait_for
 from workers.judge_queue import JudgeQueue
 
 TIMES = 20
 BASH = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-
-
-def frames(*events: dict[str, Any]) -> bytes:
-    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
 
 
 MESSAGE = {
@@ -136,9 +134,7 @@ def judge() -> Iterator[Judge]:
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str, judge: Judge
-) -> Iterator[Product]:
+def product(stores: Stores, judge: Judge) -> Iterator[Product]:
     config = base_config()
     config["upstreams"] = {
         "judges": {"dialect": "openai", "base_url": f"http://127.0.0.1:{judge.port}/v1"}
@@ -161,9 +157,7 @@ def product(
         ],
     }
     config["keys"] = [key | {"policies": ["judged", "both"]} for key in config["keys"]]
-    with running(
-        tmp_path_factory.mktemp("product"), redis_url, database_url, config, policy=2
-    ) as made:
+    with running(*stores, config, policy=2) as made:
         yield made
 
 

@@ -4,7 +4,6 @@ notice is less than two seconds."""
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -13,6 +12,7 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.innocents import innocents, slow_upstream
 from tests.support.clients.readers import PATHS
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import Product, base_config, digest, running
 from tests.support.upstreams.replay import Replay, Reply
 
@@ -70,7 +70,7 @@ def product(
 
 
 def ask(
-    product: Product, body: dict[str, Any], *, dialect: DialectName = "openai", policy: str = "noop"
+    product: Product, body: Json, *, dialect: DialectName = "openai", policy: str = "noop"
 ) -> httpx.Response:
     headers = {"authorization": f"Bearer {ATTACKER}", "x-sluice-policy": policy}
     return httpx.post(product.url + PATHS[dialect], json=body, headers=headers, timeout=60)
@@ -117,9 +117,7 @@ async def test_a_body_of_very_many_messages_costs_nobody_else(
 async def test_a_schema_that_expands_without_end_costs_nobody_else(
     product: Product, figure: Figure, replay: Replay
 ) -> None:
-    defs: dict[str, Any] = {
-        f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)
-    }
+    defs: Json = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
     schema = {"$ref": "#/$defs/a0", "$defs": defs | {"a40": {"type": "object"}}}
     tool = {"type": "function", "function": {"name": "bash", "parameters": schema}}
     body = {"model": "gpt-x", "messages": user("list the files"), "tools": [tool]}
@@ -143,14 +141,14 @@ async def test_a_schema_that_expands_without_end_costs_nobody_else(
     )
 
 
-def answer(text: str = "", calls: list[dict[str, Any]] | None = None) -> bytes:
-    message: dict[str, Any] = {"role": "assistant", "content": text} | (
+def answer(text: str = "", calls: list[Json] | None = None) -> bytes:
+    message: Json = {"role": "assistant", "content": text} | (
         {"tool_calls": calls} if calls else {}
     )
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
-    return json.dumps(
+    return as_json(
         {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
-    ).encode()
+    )
 
 
 @pytest.mark.slow
@@ -209,14 +207,10 @@ async def test_a_policy_that_hangs_in_a_large_tool_call_costs_its_call_alone(
         pieces = [arguments[n : n + 1000] for n in range(0, len(arguments), 1000)]
         deltas = [{"index": 0, "id": "c1", "function": {"name": "bash", "arguments": ""}}]
         deltas += [{"index": 0, "function": {"arguments": piece}} for piece in pieces]
-        choices: list[dict[str, Any]] = [
-            {"index": 0, "delta": {"tool_calls": [delta]}} for delta in deltas
-        ]
+        choices: list[Json] = [{"index": 0, "delta": {"tool_calls": [delta]}} for delta in deltas]
         choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
         frames = [
-            b"data: "
-            + json.dumps({"id": "c", "model": "m", "choices": [choice]}).encode()
-            + b"\n\n"
+            b"data: " + as_json({"id": "c", "model": "m", "choices": [choice]}) + b"\n\n"
             for choice in choices
         ]
         made = Reply(b"".join([*frames, b"data: [DONE]\n\n"]), content_type="text/event-stream")

@@ -21,6 +21,7 @@ from streams.connection import Connection
 from streams.identity import Identity
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import run_command
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, base_config
 from tests.support.servers.stores import own_valkey
 from tests.support.waiting import wait_for
@@ -222,7 +223,7 @@ async def test_an_answer_about_a_redis_that_was_started_again_meanwhile_says_not
     await redis.close()
 
 
-def strict() -> dict[str, Any]:
+def strict() -> Json:
     return base_config() | {"durability": "strict"}
 
 

@@ -17,6 +17,7 @@ from sluice.check import doctor
 from sluice.settings import load_config
 from streams import layout
 from tests.support.checks.record import rows
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, ROOT, Product, base_config
 from tests.support.waiting import wait_for
 
@@ -24,7 +25,7 @@ BODY = {"model": "demo", "messages": [{"role": "user", "content": "run rm -rf"}]
 CALLS = 16
 
 
-def strict() -> dict[str, Any]:
+def strict() -> Json:
     """A configuration in which no tool may be called."""
     config = base_config()
     config["policies"]["default"] = [{"use": "tool_rules", "deny": [{"tool": "*"}]}]

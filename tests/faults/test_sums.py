@@ -21,6 +21,7 @@ from tests.support.checks.recount import recounted, sum_differences, told
 from tests.support.clients.readers import Reader, joined, request, under_way, words
 from tests.support.clients.traffic import KINDS, Kind, call
 from tests.support.servers.product import KEY, Product, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 
@@ -31,10 +32,8 @@ def record(database_url: str) -> Iterator["psycopg.Connection[Any]"]:
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(tmp_path_factory.mktemp("sums"), redis_url, database_url, config()) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores, config()) as made:
         yield made
 
 
@@ -69,41 +68,6 @@ def test_the_sums_of_a_call_are_those_of_its_rows(
             said.relayed_sha256 == sha256(sha256(done.seen.body).digest()).digest()
             and bytes(payload[0]) == done.seen.body
         )
-
-
-def test_a_refused_call_has_one_release_and_nothing_else(
-    product: Product, record: "psycopg.Connection[Any]"
-) -> None:
-    path, body = "/v1/chat/completions", request("hi")
-    for headers in ({"x-sluice-policy": "nowhere"}, {}):
-        if not headers:
-            body = request("hi", model="no-such-model")
-        answer = httpx.post(
-            product.url + path, json=body, headers={"authorization": f"Bearer {KEY}", **headers}
-        )
-        assert answer.status_code == 404
-        no_differences(record, answer.headers["x-sluice-call-id"])
-        said = told(record, answer.headers["x-sluice-call-id"])
-        assert said is not None and said[:3] == (0, 1, 0)
-
-
-@pytest.mark.parametrize("dialect", NAMES)
-def test_a_client_that_goes_in_the_middle(
-    product: Product, record: "psycopg.Connection[Any]", dialect: DialectName
-) -> None:
-    path, body = (
-        ("/v1/messages" if dialect == "anthropic" else "/v1/chat/completions"),
-        request(words(200, 5), dialect),
-    )
-    head = {"authorization": f"Bearer {KEY}", "x-sluice-policy": "noop"}
-    with httpx.stream("POST", product.url + path, json=body, headers=head) as answer:
-        call_id, got = answer.headers["x-sluice-call-id"], 0
-        for data in answer.iter_raw():
-            got += data.count(b"\n\n")
-            if got > 20:
-                break
-    assert ended(record, call_id) == ("FAILED", "client_gone")
-    no_differences(record, call_id)
 
 
 # --- what is not a release ---

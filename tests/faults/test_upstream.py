@@ -20,9 +20,12 @@ from protocol.request import DialectName
 from tests.support.checks.figures import Figure
 from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.readers import PATHS, request
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, Role
+from tests.support.servers.stores import Stores
 from tests.support.upstreams.product import (
     MODEL,
+    Place,
     call_of,
     config,
     new_session,
@@ -36,23 +39,20 @@ from tests.support.upstreams.turns import events
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 ROLES: list[Role] = ["gateway", "policy", "judge", "audit"]
 TEXTS: dict[DialectName, str] = {"openai": "openai-text.sse", "anthropic": "anthropic-text.sse"}
-Place = tuple[Product, Replay]
 crossed = pytest.mark.parametrize(
     ("client", "provider"), [(c, p) for c in CLIENTS for p in DIALECTS]
 )
 
 
 @pytest.fixture(scope="module")
-def place(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Place]:
-    def made(server: Replay) -> dict[str, Any]:
+def place(stores: Stores) -> Iterator[Place]:
+    def made(server: Replay) -> Json:
         base = config(server)
         base["policies"]["judged"] = [{"use": "tool_judge", "model": "demo-judge"}]
         base["keys"] = [key | {"policies": [*base["policies"]]} for key in base["keys"]]
         return base
 
-    with replayed(tmp_path_factory.mktemp("product"), redis_url, database_url, made) as running:
+    with replayed(*stores, made) as running:
         yield running
 
 
@@ -114,7 +114,7 @@ WORDS = ("alpha", "bravo", "zulus")
 
 def three_calls(dialect: DialectName) -> bytes:
     """Three tool calls one after the other, arguments in pieces of four characters."""
-    frames: list[dict[str, Any]] = []
+    frames: list[Json] = []
     for index, word in enumerate(WORDS):
         text = json.dumps({"word": f"{word}-" * 5})
         pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
@@ -125,7 +125,7 @@ def three_calls(dialect: DialectName) -> bytes:
                 "type": "function",
                 "function": {"name": "say", "arguments": ""},
             }
-            deltas: list[dict[str, Any]] = [
+            deltas: list[Json] = [
                 call,
                 *({"index": index, "function": {"arguments": p}} for p in pieces),
             ]
@@ -153,7 +153,7 @@ def three_calls(dialect: DialectName) -> bytes:
     return start + b"".join(framed(f) for f in frames)
 
 
-def framed(frame: dict[str, Any]) -> bytes:
+def framed(frame: Json) -> bytes:
     named = f"event: {frame['type']}\n" if "type" in frame else ""
     return f"{named}data: {json.dumps(frame)}\n\n".encode()
 
@@ -238,7 +238,7 @@ def text_of(dialect: DialectName, letters: str) -> bytes:
         ]
         rows.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
         return b"".join(framed(r) for r in rows) + b"data: [DONE]\n\n"
-    frames: list[dict[str, Any]] = [
+    frames: list[Json] = [
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
     ]
     frames += [
@@ -248,7 +248,7 @@ def text_of(dialect: DialectName, letters: str) -> bytes:
     return anthropic_stream(frames, "end_turn")
 
 
-def anthropic_stream(frames: list[dict[str, Any]], stop: str) -> bytes:
+def anthropic_stream(frames: list[Json], stop: str) -> bytes:
     frames = [
         *frames,
         {"type": "content_block_stop", "index": 0},
@@ -268,9 +268,7 @@ def arguments_of(dialect: DialectName, arguments: str, deltas: int) -> bytes:
     pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
     if dialect == "anthropic":
         block = {"type": "tool_use", "id": "toolu_1", "name": "write", "input": {}}
-        frames: list[dict[str, Any]] = [
-            {"type": "content_block_start", "index": 0, "content_block": block}
-        ]
+        frames: list[Json] = [{"type": "content_block_start", "index": 0, "content_block": block}]
         frames += [
             {
                 "type": "content_block_delta",
@@ -281,7 +279,7 @@ def arguments_of(dialect: DialectName, arguments: str, deltas: int) -> bytes:
         ]
         return anthropic_stream(frames, "tool_use")
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-x"}
-    calls: list[dict[str, Any]] = [
+    calls: list[Json] = [
         {
             "index": 0,
             "id": "call_1",

@@ -1,9 +1,7 @@
 """Answers of Gemini, with all that it sends: where fuzzing begins; and what must hold for each
 request to it."""
 
-import json
-from typing import Any
-
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.gemini import answer, body_of, call, check_request, piece
 
 MODELS = (
@@ -37,7 +35,7 @@ _PIECES = [
     piece("$.a[0].b", 1),
     piece(goes_on=False),
 ]
-_PARTS: list[list[dict[str, Any]]] = [
+_PARTS: list[list[Json]] = [
     [_TEXT, _TEXT, _SEAL],
     [_THOUGHT, _TEXT, call("bash", "QUFB", command="ls"), call("bash", command="x"), _SEAL],
     _PIECES,
@@ -64,10 +62,10 @@ def streams() -> list[bytes]:
 
 def answers() -> list[bytes]:
     """Whole answers."""
-    return [json.dumps(answer(*parts, groundingMetadata=_SOURCES)).encode() for parts in _PARTS]
+    return [as_json(answer(*parts, groundingMetadata=_SOURCES)) for parts in _PARTS]
 
 
-def check(sent: dict[str, Any]) -> None:
+def check(sent: Json) -> None:
     """Raise where the official SDK has no such request."""
     assert sent.keys() <= {
         "contents",

@@ -1,9 +1,9 @@
 """Requests with all that clients send, and error answers of upstreams: where fuzzing begins."""
 
 import json
-from typing import Any
 
 from protocol.request import DialectName
+from tests.support.json_values import Json, as_json
 
 _SCHEMA = {
     "type": "object",
@@ -21,7 +21,7 @@ _TOOL = {
     "function": {"name": "get_weather", "description": "d", "parameters": _SCHEMA, "strict": True},
 }
 _CACHE = {"type": "ephemeral", "ttl": "1h"}
-_OPENAI: list[dict[str, Any]] = [
+_OPENAI: list[Json] = [
     {
         "model": "m",
         "messages": [
@@ -116,7 +116,7 @@ _OPENAI: list[dict[str, Any]] = [
     },
 ]
 _USE = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}}
-_ANTHROPIC: list[dict[str, Any]] = [
+_ANTHROPIC: list[Json] = [
     {
         "model": "m",
         "max_tokens": 2000,
@@ -238,7 +238,7 @@ _FLAT = {
     "parameters": _SCHEMA,
     "strict": True,
 }
-_RESPONSES: list[dict[str, Any]] = [
+_RESPONSES: list[Json] = [
     {
         "model": "m",
         "instructions": "be kind",
@@ -362,4 +362,4 @@ def errors(dialect: DialectName) -> list[bytes]:
         if dialect == "openai"
         else [{"type": "error", "error": error, "request_id": "req_1"}]
     )
-    return [json.dumps(body).encode() for body in bodies] + [b"<html>bad gateway</html>", b""]
+    return [as_json(body) for body in bodies] + [b"<html>bad gateway</html>", b""]

@@ -51,7 +51,9 @@ from tests.fuzz.views import (
     released,
 )
 from tests.support.checks.decoding import known, turns_of
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.order import check_chat_frames, check_messages_frames
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams import responses
 from tests.support.upstreams.recordings import OWN, recordings
 
@@ -243,7 +245,7 @@ def odd_seeds(dialect: DialectName) -> list[bytes]:
 def calls_in(text: str) -> list[TextCall]:
     """The calls that the text holds."""
     scanner = CallScanner(None, reasoning=False)
-    return [p for p in [*scanner.feed(text), *scanner.finish()] if isinstance(p, TextCall)]
+    return of_kind([*scanner.feed(text), *scanner.finish()], TextCall)
 
 
 def check_withheld(data: bytes) -> None:
@@ -276,7 +278,7 @@ def check_withheld(data: bytes) -> None:
             assert MARK.encode() not in written
 
 
-def plant(dialect: DialectName, frame: dict[str, Any], rng: random.Random) -> bool:
+def plant(dialect: DialectName, frame: Json, rng: random.Random) -> bool:
     """Put the mark into a frame where nothing is modelled; False where this frame has no such
     place."""
     holders = [frame]
@@ -467,7 +469,7 @@ def stream_seeds(dialect: DialectName) -> list[bytes]:
     ]
 
 
-def responses_items() -> list[list[dict[str, Any]]]:
+def responses_items() -> list[list[Json]]:
     """Answers of Responses, as their items."""
     kinds = [
         responses.reasoning("gAAA", "One.", "Two."),
@@ -506,7 +508,7 @@ def responses_streams() -> list[bytes]:
 
 def responses_wholes() -> list[bytes]:
     """And whole."""
-    return [json.dumps(responses.response(items)).encode() for items in responses_items()]
+    return [as_json(responses.response(items)) for items in responses_items()]
 
 
 def whole_seeds(dialect: DialectName) -> list[bytes]:

@@ -17,11 +17,11 @@ from settings.config import Config
 from tests.agents.conftest import MODELS
 from tests.conftest import SEED
 from tests.support.clients.answering import Answer
+from tests.support.json_values import Json
 from tests.support.vendors.checking import need
 from tests.support.vendors.server import VENDORS
 from tests.support.vendors.story import Refused
 
-Json = dict[str, Any]
 HISTORIES = 60
 PATHS = {
     "gemini": f"/v1beta/models/{MODELS['gemini']}:streamGenerateContent",

@@ -1,6 +1,5 @@
 """Answers through a session to a client, and what the client reads in them."""
 
-import json
 import random
 import zlib
 from typing import Any
@@ -20,7 +19,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SendUpstream
+from policy.session.effects import JudgeRequest, Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol import codecs
 from protocol.bytes.sse import EventSplitter
@@ -44,6 +43,9 @@ from protocol.events import (
 from protocol.records import Record
 from protocol.request import DialectName
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 MAX_EVENT = 1 << 20
@@ -77,7 +79,7 @@ UNKNOWN = (
 _OPEN = _CONFIG.model_copy(update={"unknown": UNKNOWN})
 _MAX_SEGMENTS = 9
 _SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}}
-_ASKS: dict[DialectName, list[dict[str, Any]]] = {
+_ASKS: dict[DialectName, list[Json]] = {
     "openai": [
         {},
         {"tools": [{"type": "function", "function": {"name": "bash", "parameters": _SCHEMA}}]},
@@ -162,7 +164,7 @@ class Way(msgspec.Struct, frozen=True):
 
     client: DialectName
     stream: bool
-    ask: dict[str, Any]
+    ask: Json
     model: str
     policies: tuple[type[Policy], ...] = ()
     durable: bool = False
@@ -191,21 +193,13 @@ class Way(msgspec.Struct, frozen=True):
     def session(self) -> Session:
         """A session that has sent its request."""
         endpoint: Any = "chat" if self.client == "openai" else "messages"
-        call = CallInfo(
+        call = call_info(
             CALL,
-            1,
             self.client,
-            endpoint,
-            "k",
-            "",
-            "nonce",
-            "g",
-            "p",
-            "r",
-            self.durable,
-            1 << 20,
-            (),
-            self.families,
+            endpoint=endpoint,
+            nonce="nonce",
+            durable=self.durable,
+            server_tools=self.families,
         )
         session = Session(
             call, [policy() for policy in self.policies], _OPEN if self.unknown else _CONFIG
@@ -217,7 +211,7 @@ class Way(msgspec.Struct, frozen=True):
             "messages": [{"role": "user", "content": "x"}],
             **self.ask,
         }
-        session.begin(json.dumps(body).encode())
+        session.begin(as_json(body))
         return session
 
 
@@ -288,9 +282,9 @@ class Drive:
 def released(session: Session) -> tuple[list[Event], list[Respond]]:
     """What the session gives the client: events, or one whole answer."""
     outputs: list[Output] = session.drain().outputs
-    return [o for o in outputs if not isinstance(o, SendUpstream | Respond)], [
-        o for o in outputs if isinstance(o, Respond)
-    ]
+    return [o for o in outputs if not isinstance(o, SendUpstream | Respond)], of_kind(
+        outputs, Respond
+    )
 
 
 def encoded(session: Session, way: Way, events: list[Event]) -> bytes:
@@ -308,11 +302,11 @@ def read_back(way: Way, data: bytes) -> list[Event]:
     return [e for chunk in chunks for e in decoder.feed(chunk)] + decoder.finish()
 
 
-def merged(events: list[Event]) -> dict[str, Any]:
+def merged(events: list[Event]) -> Json:
     """Events as one message: where pieces were cut does not count."""
-    blocks: dict[int, dict[str, Any]] = {}
+    blocks: dict[int, Json] = {}
     details: list[Any] = []
-    message: dict[str, Any] = {"details": details}
+    message: Json = {"details": details}
     for event in events:
         match event:
             case MessageStart():

@@ -38,6 +38,7 @@ from protocol.errors import AuditUnavailable, InvalidRequest
 from protocol.records import EndRecord, EventRecord
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows
 from tests.support.checks.sealed import Log, copy_of, fill, insert, run
+from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_for
 
 OLD_DAYS = 9
@@ -572,11 +573,11 @@ def _change(folder: Path, name: str, change: Callable[[bytes], bytes]) -> None:
     _say_so(folder, name)
 
 
-def _of_call(folder: Path, number: int, change: Callable[[dict[str, Any]], None]) -> None:
+def _of_call(folder: Path, number: int, change: Callable[[Json], None]) -> None:
     def each(data: bytes) -> bytes:
         lines = [json.loads(line) for line in data.splitlines()]
         change(lines[number])
-        return b"".join(json.dumps(line).encode() + b"\n" for line in lines if line)
+        return b"".join(as_json(line) + b"\n" for line in lines if line)
 
     _change(folder, "seals.jsonl.gz", each)
 

@@ -27,6 +27,7 @@ from tests.support.checks.record import (
     tool_call_record,
 )
 from tests.support.clients.commands import audit, insert_all
+from tests.support.json_values import as_json
 
 ABSENT = "postgresql://nobody@127.0.0.1:1/none"
 
@@ -120,7 +121,7 @@ GOT = [
 def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
     call = call_id()
     payload = (
-        b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in GOT)
+        b"".join(b"data: " + as_json(one) + b"\n\n" for one in GOT)
         + b": keepalive\n\ndata: [DONE]\n\n"
     )
 
@@ -131,7 +132,7 @@ def test_show_tells_a_call_as_a_conversation(url: str, columns: int) -> None:
                 tool_call_record(call),
                 release_record(call, payload, number=0, seq=1),
             ]
-            assert not await inserter.insert(records, {call: json.dumps(ASKED).encode()})
+            assert not await inserter.insert(records, {call: as_json(ASKED)})
 
     asyncio.run(insert())
     told = on_a_terminal("show", call[:13], columns=columns)
@@ -170,7 +171,7 @@ def test_show_tells_an_error_in_words(url: str, dialect: str, stream: bool) -> N
     insert_all(
         url,
         call_record(call, dialect=dialect, stream=stream),
-        release_record(call, json.dumps(body).encode(), number=0, seq=0),
+        release_record(call, as_json(body), number=0, seq=0),
         end,
     )
     assert (

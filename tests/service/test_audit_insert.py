@@ -55,6 +55,7 @@ from tests.support.checks.record import (
     whole_call,
 )
 from tests.support.cpu import slowness
+from tests.support.json_values import Json
 from tests.support.waiting import wait_until
 
 
@@ -216,7 +217,7 @@ async def test_partitions_are_made_without_a_deadlock_with_readers(
     ],
 )
 async def test_the_same_key_with_other_content_is_a_conflict(
-    inserter: AuditInserter, table: str, first: Any, other: dict[str, Any]
+    inserter: AuditInserter, table: str, first: Any, other: Json
 ) -> None:
     call = call_id()
     await inserter.insert([first(call)], {})

@@ -15,6 +15,7 @@ from db.filters import parse_filters
 from db.read.queries import AuditReader
 from db.read.views import JUDGED_LOGS, VIEWS, ids_of, rows_of
 from tests.support.checks.record import fresh_database
+from tests.support.json_values import Json
 
 VOLUME = Volume(calls=4000, days=10)
 """With some 10,000 tool calls, 4,000 blocks and 100,000 chunks."""
@@ -41,7 +42,7 @@ def filled(database_url: str) -> Iterator[str]:
         yield url
 
 
-def looked_at(plan: dict[str, Any]) -> float:
+def looked_at(plan: Json) -> float:
     """The rows that the scans of a plan, as it ran, took or threw away."""
     found: float = sum(looked_at(inner) for inner in plan.get("Plans", ()))
     if "Relation Name" in plan or "Index Name" in plan:

@@ -40,6 +40,7 @@ from tests.support.checks.record import (
     rows,
     tool_call_record,
 )
+from tests.support.json_values import Json
 
 REVISION = "0a1b2c3d4e5f"
 KEYS = {
@@ -518,7 +519,7 @@ async def test_the_sample_is_drawn_again_from_the_record(
     quiet = call_id()
     for call in calls:
         await seal(url, *one(call, 1, 2, 3))
-    rare: dict[str, Any] = {"audit": "", "score": 0.1, "audit_rate": 0.0}
+    rare: Json = {"audit": "", "score": 0.1, "audit_rate": 0.0}
     await seal(
         url,
         *one(quiet, 1, **rare),

@@ -49,6 +49,7 @@ from tests.support.checks.record import (
 )
 from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
+from tests.support.json_values import Json, as_json
 from tests.support.servers.asked import Made, Pages
 from tests.support.servers.asked import ask as ask_pages
 from tests.support.servers.product import base_config
@@ -469,7 +470,7 @@ def test_a_request_says_which_turns_the_call_before_had(url: str) -> None:
         {"role": "user" if n % 2 == 0 else "assistant", "content": f"turn {n}"} for n in range(9)
     ]
     bodies = {
-        call: json.dumps({"model": "m", "messages": turns[:n]}).encode()
+        call: as_json({"model": "m", "messages": turns[:n]})
         for call, n in ((first, 7), (second, 9))
     }
     asyncio.run(insert(url, call_record(first), call_record(second), bodies=bodies))
@@ -516,7 +517,7 @@ def test_each_tab_keeps_the_list_that_its_call_was_opened_from(url: str) -> None
     )
     kept = "from=calls%3Fkey%3Ddev"
 
-    async def all_tabs(pages: Pages) -> dict[str, Any]:
+    async def all_tabs(pages: Pages) -> Json:
         paths = ("", "/request", "/wire", "/diff", "/hooks", "/proof")
         return {
             path: (await pages.page(f"/debug/calls/{calls[1]}{path}?{kept}")).values

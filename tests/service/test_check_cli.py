@@ -3,12 +3,12 @@ code."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from protocol.dialects.table import DIALECTS
 from tests.support.clients.commands import own_environment, run_command
+from tests.support.json_values import Json
 
 GOOD = """\
 upstreams:
@@ -67,7 +67,7 @@ def test_mistakes_are_a_line_each_and_exit_1(good: str) -> None:
 def test_warnings_are_shown_and_exit_0(good: str) -> None:
     Path(good).write_text(GOOD.replace("gpt-judge", "claude"))
     code, out, _ = sluice("check", good, "--json")
-    found: dict[str, Any] = json.loads(out)
+    found: Json = json.loads(out)
     assert code == 0 and found["ok"] and found["file"] == good
     [warning] = found["findings"]
     assert (warning["level"], warning["line"], warning["place"]) == (

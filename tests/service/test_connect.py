@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.clients.commands import run_command
+from tests.support.json_values import Json
 from tests.support.servers.up import ENVIRONMENT, ROOT, ask, up
 from tests.support.waiting import wait_for
 
@@ -34,7 +34,7 @@ sys.exit(7)
 
 
 @pytest.fixture(scope="module")
-def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Json]:
     folder = tmp_path_factory.mktemp("connect")
     with up(folder / "data", folder, "--json", "--port", "0") as running:
         yield running.ready()
@@ -50,7 +50,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def sluice(
-    product: dict[str, Any], home: Path, *arguments: str, stdin: str = "", **more: str
+    product: Json, home: Path, *arguments: str, stdin: str = "", **more: str
 ) -> subprocess.CompletedProcess[str]:
     path = f"{home / 'bin'}:{os.environ['PATH']}"
     own = {
@@ -64,14 +64,12 @@ def sluice(
     return run_command(*arguments, cwd=home, env={**ENVIRONMENT, **own, **more}, stdin=stdin)
 
 
-def listed(product: dict[str, Any], call_id: str) -> bool:
+def listed(product: Json, call_id: str) -> bool:
     return call_id in [call["call_id"] for call in ask(product, "/audit/calls")["items"]]
 
 
 @pytest.mark.slow
-def test_an_agent_runs_with_a_key_and_a_session_of_its_own(
-    product: dict[str, Any], home: Path
-) -> None:
+def test_an_agent_runs_with_a_key_and_a_session_of_its_own(product: Json, home: Path) -> None:
     told = sluice(
         product,
         home,
@@ -112,7 +110,7 @@ def test_an_agent_runs_with_a_key_and_a_session_of_its_own(
 
 
 @pytest.mark.slow
-def test_a_check_says_where_its_call_is(product: dict[str, Any], home: Path) -> None:
+def test_a_check_says_where_its_call_is(product: Json, home: Path) -> None:
     for agent in ("claude", "aider"):
         told = sluice(product, home, "connect", agent, "--check")
         assert told.returncode == 0, told.stderr
@@ -123,7 +121,7 @@ def test_a_check_says_where_its_call_is(product: dict[str, Any], home: Path) -> 
 
 
 @pytest.mark.slow
-def test_its_file_is_written_and_put_back(product: dict[str, Any], home: Path) -> None:
+def test_its_file_is_written_and_put_back(product: Json, home: Path) -> None:
     settings = home / ".claude" / "settings.json"
     settings.parent.mkdir()
     settings.write_text('{"theme": "dark"}')
@@ -141,9 +139,7 @@ def test_its_file_is_written_and_put_back(product: dict[str, Any], home: Path) -
 
 
 @pytest.mark.slow
-def test_a_key_that_reads_the_record_is_no_key_for_an_agent(
-    product: dict[str, Any], home: Path
-) -> None:
+def test_a_key_that_reads_the_record_is_no_key_for_an_agent(product: Json, home: Path) -> None:
     for key, said in (
         (product["key"], "may read the record"),
         ("sk-sluice-wrong", "does not take SLUICE_KEY"),

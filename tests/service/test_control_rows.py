@@ -16,15 +16,15 @@ from db.seals.verify import verify
 from policy.base import Judgement
 from policy.loading import load
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo
 from protocol.records import EndRecord, JudgementFacts, Record, ScoreRecord, decode_records
 from settings.config import Config, PolicyStep
 from streams.layout import Entry, judgement_field
 from tests.conftest import SEED
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.record import fresh_database, rows
 from tests.support.checks.sealed import insert, many_rows
 from tests.support.checks.start_records import BODY, START, chunk
-from workers.policy.call.owned import OwnedCall
+from tests.support.worker_calls import call_info, owned
 
 SERIES = [
     {
@@ -53,17 +53,8 @@ def records_of_a_call() -> list[Record]:
     policies, revision = load(
         [PolicyStep.model_validate(step) for step in SERIES], session_version="7", config=config
     )
-    info = CallInfo(CALL, 1, "openai", "chat", "k", "", "nonce", "g", "p", revision, False, 1 << 20)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        session_of(info, policies, config),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+    info = call_info(CALL, nonce="nonce", revision=revision)
+    call = owned(START, session_of(info, policies, config))
     call.begin(BODY)
     records: list[Record] = []
 
@@ -150,7 +141,7 @@ def test_a_row_that_never_came_is_a_hole(recorded: tuple[str, list[Record]], tab
     )
     with Sealer(url) as sealer:
         assert sealer.seal([UUID(CALL)]) == 1
-    [end] = [record for record in records if isinstance(record, EndRecord)]
+    [end] = of_kind(records, EndRecord)
     [(detail,)] = rows(url, "SELECT detail FROM events WHERE kind = %s", KIND)
     assert end.decisions is not None and f"the call's end says {end.decisions}" in detail
     assert verify(url).incomplete_calls == {UUID(CALL)}

@@ -4,7 +4,6 @@ and the command line tell them."""
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -15,6 +14,7 @@ from db.write.debug_logs import DebugLogWriter
 from protocol.errors import AuditUnavailable
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import sluice
+from tests.support.json_values import Json
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
 from tests.support.waiting import wait_for
 
@@ -57,12 +57,10 @@ def ask(product: Product, key: str, words: str, **headers: str) -> str:
     return answer.headers["x-sluice-call-id"]
 
 
-def lines(
-    product: Product, call: str, kind: str, event: str, *, own: int = 1
-) -> list[dict[str, Any]]:
+def lines(product: Product, call: str, kind: str, event: str, *, own: int = 1) -> list[Json]:
     """All lines of a call, once there are this many of a kind."""
 
-    def found() -> list[dict[str, Any]]:
+    def found() -> list[Json]:
         items = product.audit("debug-logs", call_id=call, limit=1000)["items"]
         return (
             items

@@ -9,12 +9,13 @@ import pytest
 
 from settings.config import Config
 from sluice.eval import dataset, judges, run
+from tests.support.json_values import Json
 from tests.support.upstreams.judges import MODEL, judge_model, judged_by
 
 DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
 
 
-def played(raw: dict[str, Any], cases: tuple[dataset.Case, ...], **changes: Any) -> run.Played:
+def played(raw: Json, cases: tuple[dataset.Case, ...], **changes: Any) -> run.Played:
     return run.run(
         Config.model_validate(raw), "asking", (), cases, run.PlayPlan(**changes), lambda done: None
     )
@@ -23,7 +24,7 @@ def played(raw: dict[str, Any], cases: tuple[dataset.Case, ...], **changes: Any)
 @pytest.mark.slow
 def test_a_model_is_asked_recorded_and_found_again_by_its_prompt(tmp_path: Path) -> None:
     cases = dataset.read([DATA]).cases[:12]
-    base: dict[str, Any] = {
+    base: Json = {
         "policies": {},
         "keys": [{"name": "k", "sha256": "0" * 64, "roles": ["client"], "policies": ["asking"]}],
     }

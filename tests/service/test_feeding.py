@@ -2,7 +2,6 @@
 call's session."""
 
 import asyncio
-import json
 import threading
 from hashlib import sha256
 from types import SimpleNamespace
@@ -13,40 +12,24 @@ import pytest
 
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, SendUpstream
+from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES
 from protocol.dialects.table import CLIENTS
 from settings.config import Config
 from streams import layout
 from streams.connection import Connection
-from streams.layout import Entry, Start
+from streams.layout import Entry
 from tests.support.checks.deferred import CONFIG, TOOLS, Critical
+from tests.support.checks.owned_calls import BODY, START
+from tests.support.json_values import as_json
+from tests.support.worker_calls import call_info, owned
 from workers.lane import Lane
 from workers.policy.call.owned import OwnedCall
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder
 from workers.policy.release import Releaser
 
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000",
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
-)
 CALLED = {
     "index": 0,
     "id": "c",
@@ -76,24 +59,15 @@ class Slow(Policy):
 
 def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
+    return b"data: " + as_json({"id": "x", "model": "m", "choices": [choice]}) + b"\n\n"
 
 
 def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:
     """A call of a slow policy, and who feeds it."""
     INSIDE.clear()
     GO_ON.clear()
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        Session(info, [Slow()], Config()),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+    info = call_info(START.call_id, max_arguments_bytes=1000)
+    call = owned(START, Session(info, [Slow()], Config()))
     call.begin(BODY)
     calls: Any = SimpleNamespace(
         owns=lambda _: True,
@@ -185,17 +159,15 @@ async def test_a_large_request_is_written_again_beside_the_loop(
 
     monkeypatch.setattr(type(CLIENTS["openai"]), "decode_request", noted)
     messages = [{"role": "user", "content": "x" * HEAVY_BYTES}]
-    body = json.dumps(
+    body = as_json(
         {"model": "gpt-x", "stream": way != "body", "messages": messages, "tools": TOOLS["openai"]}
-    ).encode()
+    )
     start = msgspec.structs.replace(
         START, call_id=layout.new_call_id(), body_sha256=sha256(body).digest()
     )
-    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 2**20)
+    info = call_info(start.call_id)
     session = session_of(info, [Critical("gpt-trusted")], CONFIG)
-    call = OwnedCall(
-        start, "t", "1-0", session, policy_header="p@r", released=0, digest="", recorded=0
-    )
+    call = owned(start, session)
     calls: Any = SimpleNamespace(
         owns=lambda _: True,
         is_over=lambda one: one.is_ending,
@@ -221,11 +193,7 @@ async def test_a_large_request_is_written_again_beside_the_loop(
         "stream": [*([one] for one in chunks), Entry(5, 1, "eof", [])],
         "together": [chunks, Entry(5, 1, "eof", [])],
         "broken": [chunks, Entry(5, 1, "failed", [], 0, "upstream_timeout")],
-        "body": [
-            Entry(
-                1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [whole]}).encode()]
-            )
-        ],
+        "body": [Entry(1, 1, "body", [as_json({"id": "x", "model": "m", "choices": [whole]})])],
     }
     await feeder.begin_large(call)
     assert call.inbox.from_stream is (way == "body")

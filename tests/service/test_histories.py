@@ -19,6 +19,7 @@ from protocol.conversations.histories import history
 from protocol.errors import AuditUnavailable
 from tests.support.checks.record import call_id, call_record, now_ms, rows, whole_call
 from tests.support.clients.commands import sluice
+from tests.support.json_values import as_json
 from tests.support.waiting import wait_until
 from workers.audit import histories
 
@@ -27,7 +28,7 @@ FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 
 def body(*texts: str) -> bytes:
     """A request."""
-    return json.dumps({"messages": [{"role": "user", "content": text} for text in texts]}).encode()
+    return as_json({"messages": [{"role": "user", "content": text} for text in texts]})
 
 
 async def insert(url: str, bodies: dict[str, bytes], *, ended: bool = False) -> None:
@@ -205,11 +206,9 @@ async def test_a_hostile_body_stops_nobody(url: str) -> None:
     hostile = [
         b'{"messages":' + b"[" * 16_000_000,
         b'{"messages":[' + b"[]," * 5_300_000 + b"[]]}",
-        json.dumps({"messages": [{"role": "user", "content": "x" * 130}] * 100_000}).encode(),
-        json.dumps({"messages": [{"role": "user", "content": '\n"é' * 2_000_000}]}).encode(),
-        json.dumps(
-            {"messages": [{"role": "user", "content": [{"a": {"b" * 60: "c"}}] * 49_000}]}
-        ).encode(),
+        as_json({"messages": [{"role": "user", "content": "x" * 130}] * 100_000}),
+        as_json({"messages": [{"role": "user", "content": '\n"é' * 2_000_000}]}),
+        as_json({"messages": [{"role": "user", "content": [{"a": {"b" * 60: "c"}}] * 49_000}]}),
         b'{"messages":["' + b",[{" * 5_300_000 + b'"]}',
     ]
     bodies = {call_id(): one for one in hostile} | {call_id(): body("last")}

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -23,6 +22,7 @@ from protocol.stored_answers import WantedAnswers, unpack
 from streams.round_robin import RoundRobin
 from tests.support.checks.record import call_id, call_record, now_ms
 from tests.support.checks.recorded_turns import insert, turn_of
+from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_until
 from workers.policy.turns import TurnLookup
 
@@ -48,10 +48,10 @@ def released(call: str, text: str, **changes: Any) -> Record:
         "content": [{"type": "output_text", "text": text}],
     }
     used = {"type": "function_call", "call_id": f"call_{text}", "name": "f", "arguments": "{}"}
-    payload = json.dumps(
+    payload = as_json(
         {"id": identity(call), "status": "completed", "output": [{"type": "reasoning"}, said, used]}
         | changes
-    ).encode()
+    )
     return ReleaseRecord(
         call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b""
     )
@@ -74,9 +74,7 @@ async def keep(
     )
     records = [call_record(call, key=key, dialect="responses"), released(call, text), end]
     async with AuditInserter(url) as inserter:
-        assert not await inserter.insert(
-            records, {call: json.dumps(body).encode()} if has_body else {}
-        )
+        assert not await inserter.insert(records, {call: as_json(body)} if has_body else {})
     return identity(call)
 
 
@@ -208,7 +206,7 @@ async def test_only_references_are_filled(url: str, reader: AnswerReader) -> Non
 
 async def ask_first(
     url: str, *, key: str = "k", answer: str = "completed", **said: Any
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, Json]:
     """Put an answer on record in which a provider asks before it runs a call; returns the
     question's id, and the question."""
     call = call_id()
@@ -219,13 +217,13 @@ async def ask_first(
         "arguments": "{}",
         "server_label": "b",
     }
-    payload = json.dumps({"id": identity(call), "status": answer, "output": [question]}).encode()
+    payload = as_json({"id": identity(call), "status": answer, "output": [question]})
     released = ReleaseRecord(
         call_id=call, number=0, number_next=9, at=now_ms(), seq=9, payload=payload, sha256=b""
     )
     records: list[Record] = [call_record(call, key=key, dialect="responses"), released]
     async with AuditInserter(url) as inserter:
-        body = {call: json.dumps({"model": "m", "input": "x"} | said).encode()} if said else {}
+        body = {call: as_json({"model": "m", "input": "x"} | said)} if said else {}
         assert not await inserter.insert(records, body)
     return question["id"], question
 
@@ -315,7 +313,7 @@ async def test_of_an_answer_of_many_releases_only_the_last_is_looked_at(
     assert [read_of("releases", plan[0][0]["Plan"]) for plan in plans if plan] == [1, 1]
 
 
-def read_of(table: str, plan: dict[str, Any]) -> float:
+def read_of(table: str, plan: Json) -> float:
     """How many rows of a table and its partitions a plan, as it ran, took or threw away."""
     mine = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
     is_of = plan.get("Relation Name", "").startswith(table)
@@ -409,9 +407,9 @@ async def test_what_only_looks_like_the_answer_before_leads_nowhere(
     first = await keep(url, call_id(now_ms() - 1000), "first")
     decoy = {"metadata": {"previous_response_id": other}}
     call = call_id(now_ms() - 900)
-    body = json.dumps(
+    body = as_json(
         {"model": "m"} | decoy | {"input": "asked second", "previous_response_id": first}
-    ).encode()
+    )
     async with AuditInserter(url) as inserter:
         end = EndRecord(
             call_id=call, at=int(time.time() * 1000), state="ENDED", reason="complete", status=200

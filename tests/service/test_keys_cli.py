@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -17,12 +16,13 @@ from db.state.health import expiring_keys
 from settings.config import SETTINGS
 from tests.support.checks.record import fresh_database, rows
 from tests.support.clients.commands import run_command
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, ROOT, Product, base_config, digest, running
 from tests.support.servers.product_commands import run
 from tests.support.waiting import wait_for
 
 FILE_KEY = {"name": "dev", "sha256": digest("sk-file"), "roles": ["client"], "policies": ["strict"]}
-CONFIG: dict[str, Any] = {
+CONFIG: Json = {
     "policies": {"strict": [{"use": "noop"}], "default": [{"use": "noop"}]},
     "keys": [FILE_KEY],
 }

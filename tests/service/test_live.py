@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
@@ -33,21 +32,19 @@ from streams.layout import BLOB, Entry
 from tests.support.checks.logins import log_in, rename
 from tests.support.checks.record import rows
 from tests.support.clients.followed_call import Call
+from tests.support.json_values import Json
 from tests.support.servers.least import guarded_server, url_of
 from tests.support.servers.product import KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
-Event = tuple[str, str, dict[str, Any]]
+Event = tuple[str, str, Json]
 
 
 @pytest.fixture(scope="module")
-def product(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
-) -> Iterator[Product]:
-    with running(
-        tmp_path_factory.mktemp("live"), redis_url, database_url, base_config() | {"demo": True}
-    ) as made:
+def product(stores: Stores) -> Iterator[Product]:
+    with running(*stores, base_config() | {"demo": True}) as made:
         made.start("pages")
         yield made
 
@@ -154,7 +151,7 @@ def test_a_login_has_five_live_views_and_nothing_is_left_of_them(
 def test_a_redis_that_says_nothing_is_told_and_nothing_is_missed_by_it(
     product: Product, redis_url: str
 ) -> None:
-    texts, lost, last, out = "", dict[str, Any](), "", 0
+    texts, lost, last, out = "", Json(), "", 0
     with (
         contextlib.closing(log_in(product, KEY)) as reader,
         redis.Redis.from_url(redis_url) as client,

@@ -26,6 +26,7 @@ from pages.page import Route
 from pages.routes import ROUTES
 from tests.support.checks.logins import browser, log_in, make_key, rename
 from tests.support.checks.record import fresh_database, rows, whole_call
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, digest
 from tests.support.waiting import wait_for
@@ -142,7 +143,7 @@ def has_our_headers(product: Product, answer: httpx.Response, *, is_asset: bool 
 def test_headers_are_on_every_answer(product: Product, reader: httpx.Client) -> None:
     asset = re.findall(r'href="(/debug/static/[^"]+css)"', reader.get("/debug/calls").text)[0]
     large, evil = {"key": "x" * 70_000}, {"host": "evil.example"}
-    asked: list[tuple[str, str, int, dict[str, Any]]] = [
+    asked: list[tuple[str, str, int, Json]] = [
         ("GET", "/debug/calls", 200, {}),
         ("GET", "/debug/calls?format=json", 400, {}),
         ("HEAD", "/debug", 200, {}),

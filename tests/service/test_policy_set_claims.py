@@ -11,7 +11,14 @@ from protocol.records import CallRecord, EventRecord
 from streams import layout, lua
 from streams.connection import Connection
 from tests.support.checks.recorded_entries import recorded
-from tests.support.servers.dispatch import BODY, GATEWAY, with_gateway, working
+from tests.support.servers.dispatch import (
+    BODY,
+    GATEWAY,
+    sent_request,
+    took_over,
+    with_gateway,
+    working,
+)
 from tests.support.servers.scripted import LEASE_MS, begin, claim, deliver, make_start
 from tests.support.waiting import wait_until
 from workers.policy.worker import PolicyWorker
@@ -53,15 +60,9 @@ async def test_a_takeover_under_another_set_leaves_the_calls_own_record_as_it_is
 ) -> None:
     call_id = await begun(redis, OURS, THEIRS)
     async with of_set(redis_url, database_url, THEIRS) as first:
-        await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
-            what="the request is dispatched",
-        )
+        await sent_request(first, call_id)
     async with of_set(redis_url, database_url, OURS) as second:
-        await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
-            what="the takeover",
-        )
+        await took_over(second, call_id)
         await wait_until(
             lambda: (
                 second.calls[call_id].queue.sending is None

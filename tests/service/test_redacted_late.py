@@ -19,6 +19,7 @@ from protocol.records import CallRecord, EndRecord, EventRecord, Record, encode_
 from streams import layout
 from streams.connection import Connection
 from tests.conftest import SEED
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.record import (
     call_id,
     call_record,
@@ -28,6 +29,7 @@ from tests.support.checks.record import (
     whole_call,
 )
 from tests.support.checks.sealed import many_rows, run, verified
+from tests.support.json_values import Json
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
 from workers.audit.bodies import LARGE
@@ -50,7 +52,7 @@ def of_another(records: list[Record], call: str) -> list[Record]:
     return [msgspec.structs.replace(record, call_id=call) for record in records]
 
 
-def on_record(url: str, call: str) -> dict[str, Any]:
+def on_record(url: str, call: str) -> Json:
     """The rows of a call, but for the event that says that it was redacted."""
     chosen = (
         "SELECT to_jsonb(t) - 'call_id' FROM {} t WHERE call_id = %s AND to_jsonb(t) ->> 'kind' IS"
@@ -107,7 +109,7 @@ async def test_what_waited_in_redis_comes_without_content(
 ) -> None:
     call = layout.new_call_id()
     late = many_rows(call, random.Random(SEED), secret=SECRET)
-    await inserter.insert([record for record in late if isinstance(record, EndRecord)], {})
+    await inserter.insert(of_kind(late, EndRecord), {})
     await redis.call("SET", layout.body_key(call), SECRET * size)
     await redis.call(
         "XADD", layout.audit_key(layout.shard_of(call)), "*", layout.BLOB, encode_records(late)

@@ -20,12 +20,14 @@ from providers.doors.vertex import VertexDoor
 from providers.tokens import Token
 from settings.config import Upstream
 from streams.layout import Dispatch, Entry
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.servers.relay_place import ends, opened
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.upstreams.replay import Reply as Answer
 
 BODY = b'{"model": "claude-x:0", "max_tokens": 5, "stream": true, "messages": []}'
-EVENTS: list[dict[str, Any]] = [
+EVENTS: list[Json] = [
     {
         "type": "message_start",
         "message": {
@@ -62,20 +64,20 @@ KEYS = (
 )
 
 
-def wrapped(event: dict[str, Any], indent: int | None = None) -> bytes:
+def wrapped(event: Json, indent: int | None = None) -> bytes:
     packed = base64.b64encode(json.dumps(event, indent=indent).encode()).decode()
     headers = {
         ":event-type": "chunk",
         ":content-type": "application/json",
         ":message-type": "event",
     }
-    return eventstream.message(headers, json.dumps({"bytes": packed, "p": "abc"}).encode())
+    return eventstream.message(headers, as_json({"bytes": packed, "p": "abc"}))
 
 
 def exception(kind: str, message: str) -> bytes:
     return eventstream.message(
         {":message-type": "exception", ":exception-type": kind},
-        json.dumps({"message": message}).encode(),
+        as_json({"message": message}),
     )
 
 
@@ -85,9 +87,7 @@ def upstream() -> Iterator[Replay]:
         yield server
 
 
-async def told(
-    redis_url: str, server: Replay, settings: dict[str, Any], body: bytes = BODY
-) -> list[Entry]:
+async def told(redis_url: str, server: Replay, settings: Json, body: bytes = BODY) -> list[Entry]:
     """What is on a call's stream after one request through a door."""
     named = {
         "there": Upstream.model_validate(
@@ -99,7 +99,7 @@ async def told(
         return await place.entries(ends(1))
 
 
-def signs(folder: Path, token: str = "token-number-one") -> dict[str, Any]:
+def signs(folder: Path, token: str = "token-number-one") -> Json:
     (folder / "keys").write_text(KEYS.format(token))
     return {"door": "bedrock", "region": "eu-central-1", "credentials_file": str(folder / "keys")}
 
@@ -124,7 +124,7 @@ async def test_a_streamed_answer_of_invoke_is_one_of_messages(
     decoder = DIALECTS["anthropic"].decoder()
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     assert [one.text for one in events if isinstance(one, TextDelta)] == ["one\ntwo \u2028"]
-    [stop] = [one for one in events if isinstance(one, MessageStop)]
+    [stop] = of_kind(events, MessageStop)
     assert stop.stop_reason == "end_turn" and decoder.finish() == []
     [asked] = upstream.asked
     assert asked.body == {

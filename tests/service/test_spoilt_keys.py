@@ -2,7 +2,6 @@
 for the call, nothing for others."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from streams import layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import Connection
 from streams.layout import Entry, Reply
+from tests.support.json_values import as_json
 from tests.support.servers.dispatch import GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
 from workers.policy.call.owned import OwnedCall
@@ -49,7 +49,7 @@ async def worker(
 def chunk(text: str) -> bytes:
     return (
         b"data: "
-        + json.dumps(
+        + as_json(
             {
                 "id": "c",
                 "object": "chat.completion.chunk",
@@ -57,7 +57,7 @@ def chunk(text: str) -> bytes:
                 "model": "demo",
                 "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}],
             }
-        ).encode()
+        )
         + b"\n\n"
     )
 

@@ -18,6 +18,7 @@ from tests.support.checks.record import (
     tool_call_record,
 )
 from tests.support.checks.sealed import insert
+from tests.support.json_values import Json
 from tests.support.servers.asked import ask
 from tests.support.servers.product import base_config
 
@@ -75,7 +76,7 @@ def streamed(call: str, words: list[str]) -> list[Record]:
     ]
 
 
-def rows_of(url: str, path: str) -> tuple[list[dict[str, Any]], str]:
+def rows_of(url: str, path: str) -> tuple[list[Json], str]:
     shown = ask(url, base_config(), lambda pages: pages.page(path))
     return shown.values.get("rows") or [shown.values["row"]], shown.html
 

@@ -31,13 +31,17 @@ from streams.layout import Entry
 from streams.metrics import Count
 from streams.scripts import Claimed
 from tests.support.checks.figures import Figure
-from tests.support.checks.recorded_entries import recorded
+from tests.support.checks.kinds import of_kind
+from tests.support.checks.recorded_entries import ends, recorded
+from tests.support.json_values import Json, as_json
 from tests.support.servers.dispatch import (
     BODY,
     GATEWAY,
     Adopted,
     begin,
     dispatched,
+    sent_request,
+    took_over,
     with_gateway,
     working,
 )
@@ -210,9 +214,9 @@ async def test_an_end_that_comes_while_a_claimed_call_waits_for_its_body_is_read
     assert not worker.calls[call_id].has_begun
     may_come.set()
     async with asyncio.timeout(1.5):
-        while not (ends := [r for r in await recorded(redis) if isinstance(r, EndRecord)]):
+        while not (found := await ends(redis)):
             await asyncio.sleep(0.01)
-    assert [end.reason for end in ends] == ["client_gone"]
+    assert [end.reason for end in found] == ["client_gone"]
 
 
 @pytest.mark.case("W9")
@@ -333,10 +337,7 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
         pins = ("default@r",)
         await take(redis, call_id, entry.decode(), "t", consumer="first", pins=pins)
     async with short_lease(redis_url, database_url, "second") as second:
-        await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
-            what="the takeover",
-        )
+        await took_over(second, call_id)
         await wait_until(lambda: second.calls[call_id].queue.released == 1, what="the refusal")
         closed = Entry(1, 1, "closed", text="complete", number=1)
         await redis.call(
@@ -351,7 +352,7 @@ async def test_w1_a_refusal_is_said_once_whoever_says_it(
     assert [(r.number, r.status, r.end) for r in replies if not r.keepalive] == [
         (0, 404, "policy_not_found")
     ]
-    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    [end] = await ends(redis)
     assert (end.state, end.reason, end.status) == ("FAILED", "policy_not_found", 404)
 
 
@@ -367,11 +368,7 @@ async def test_a_worker_that_slept_before_its_replay_finds_no_stream_and_does_no
     which is what the record says."""
     call_id = await begin(redis)
     async with short_lease(redis_url, database_url, "first") as first:
-        await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
-            what="the request is dispatched",
-        )
-        call = first.calls[call_id]
+        call = await sent_request(first, call_id)
         await append(
             redis, call, 1, next(data for _, data in demo.script("openai", "chat", BODY).steps)
         )
@@ -396,18 +393,12 @@ async def test_a_key_that_replays_a_call_holds_up_no_other_key(
 ) -> None:
     call_id = await begin(redis)
     async with short_lease(redis_url, database_url, "first") as first:
-        await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
-            what="the request is dispatched",
-        )
+        await sent_request(first, call_id)
     async with (
         short_lease(redis_url, database_url, "second") as second,
         second.calls.feeder._replays.place("another key"),
     ):
-        await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
-            what="the takeover",
-        )
+        await took_over(second, call_id)
 
 
 async def test_a_worker_that_stops_goes_on_with_what_nobody_takes(
@@ -417,10 +408,7 @@ async def test_a_worker_that_stops_goes_on_with_what_nobody_takes(
     for ever and never end."""
     call_id = await begin(redis)
     async with short_lease(redis_url, database_url, "first") as first:
-        await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
-            what="the request is dispatched",
-        )
+        await sent_request(first, call_id)
         full = [(role, shown.replace(first.name, "full")) for role, shown in first._heartbeats]
         await heartbeats.write(redis, *full)
         first.stop()
@@ -455,24 +443,19 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(
         ],
     }
     rest = {"tool_calls": [{"index": 0, "function": {"arguments": '"ls"}'}}]}
-    steps: list[dict[str, Any]] = [
+    steps: list[Json] = [
         {"delta": {"content": "so far"}},
         {"delta": delta},
         {"delta": rest},
         {"delta": {}, "finish_reason": "tool_calls"},
     ]
     said = [
-        b"data: "
-        + json.dumps({"id": "x", "model": "demo", "choices": [{"index": 0, **s}]}).encode()
-        + b"\n\n"
+        b"data: " + as_json({"id": "x", "model": "demo", "choices": [{"index": 0, **s}]}) + b"\n\n"
         for s in steps
     ]
     judge = {"use": "tool_judge", "model": "demo-judge"}
     async with short_lease(redis_url, database_url, "first", **judge) as first:
-        await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
-            what="the request is dispatched",
-        )
+        await sent_request(first, call_id)
         for seq, chunk in enumerate(said[:2], 1):
             await append(redis, first.calls[call_id], seq, chunk)
         call = first.calls[call_id]
@@ -487,11 +470,7 @@ async def test_a_long_request_is_judged_by_its_end_also_after_a_takeover(
         released, digest = call.queue.released, call.session.drain().digest
         assert released > 1
     async with short_lease(redis_url, database_url, "second", **judge) as second:
-        await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
-            what="the takeover",
-        )
-        call = second.calls[call_id]
+        call = await took_over(second, call_id)
         assert (call.queue.released, call.session.checkpoint_digest) == (released, digest)
         for seq, chunk in enumerate(said[2:], 3):
             await append(redis, call, seq, chunk)
@@ -520,11 +499,7 @@ async def test_a_blocked_tool_call_is_counted_once_also_after_a_takeover(
     steps = [data for _, data in demo.script("openai", "chat", BODY).steps]
     rule = {"use": "tool_rules", "deny": [{"tool": "bash", "reason": "no"}]}
     async with short_lease(redis_url, database_url, "first", **rule) as first:
-        await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
-            what="the request is dispatched",
-        )
-        call = first.calls[call_id]
+        call = await sent_request(first, call_id)
         for seq, data in enumerate(steps, 1):
             await append(redis, call, seq, data)
         await wait_until(
@@ -536,10 +511,7 @@ async def test_a_blocked_tool_call_is_counted_once_also_after_a_takeover(
         )
         assert (await metrics.read(redis, 1))[Count.TOOL_CALLS_BLOCKED] == 0, "its call is open"
     async with short_lease(redis_url, database_url, "second", **rule) as second:
-        await wait_until(
-            lambda: call_id in second.calls and not second.calls[call_id].is_replayed,
-            what="the takeover",
-        )
+        await took_over(second, call_id)
         closed = Entry(
             len(steps) + 1,
             1,
@@ -557,7 +529,7 @@ async def test_a_blocked_tool_call_is_counted_once_also_after_a_takeover(
         )
         await redis.call("PUBLISH", layout.chunk_channel(call_id), layout.pack(closed))
         await wait_until(lambda: call_id not in second.calls, what="its end")
-    assert len([r for r in await recorded(redis) if isinstance(r, EndRecord)]) == 1
+    assert len(await ends(redis)) == 1
     assert (await metrics.read(redis, 1))[Count.TOOL_CALLS_BLOCKED] == 1
 
 
@@ -612,16 +584,13 @@ async def test_w13_a_long_replay_lets_other_calls_have_their_turn(
     }
     chunk = (
         b"data: "
-        + json.dumps(
+        + as_json(
             {"id": "c", "object": "chat.completion.chunk", "model": "demo", "choices": [delta]}
-        ).encode()
+        )
         + b"\n\n"
     )
     async with short_lease(redis_url, database_url, "first") as first:
-        await wait_until(
-            lambda: call_id in first.calls and first.calls[call_id].queue.released == 1,
-            what="the request is dispatched",
-        )
+        await sent_request(first, call_id)
         for seq in range(1, entries * chunks, chunks):
             entry = layout.pack(Entry(seq, 1, "chunks", [chunk] * chunks))
             await redis.call("XADD", layout.call_key(call_id), f"{seq}-0", layout.BLOB, entry)
@@ -692,7 +661,7 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(
     text = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "said"}}]}
     told = layout.pack(layout.Relayed(0, b"0" * 32))
     last = [
-        Entry(1, 1, "chunks", [b"data: " + json.dumps(text).encode() + b"\n\n"]),
+        Entry(1, 1, "chunks", [b"data: " + as_json(text) + b"\n\n"]),
         Entry(2, 1, "closed", [told], 1, "client_gone"),
     ]
     for entry in last:
@@ -713,8 +682,8 @@ async def test_the_end_of_a_call_counts_the_release_that_its_last_chunk_led_to(
         for _, fields in await redis.call("XRANGE", layout.audit_key(0), "-", "+")
         for r in decode_records(fields[1])
     ]
-    [end] = [r for r in records if isinstance(r, EndRecord)]
-    released = [r for r in records if isinstance(r, ReleaseRecord)]
+    [end] = of_kind(records, EndRecord)
+    released = of_kind(records, ReleaseRecord)
     assert (end.reason, end.chunks, end.releases) == ("client_gone", 1, len(released)) and released
     assert end.relayed_sha256 == b"0" * 32
 
@@ -727,7 +696,7 @@ async def test_a_call_that_is_given_up_after_its_gateway_closed_it_says_how_far_
     assert call.feed_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
     worker.calls.close(call, "policy_failed")
     await wait_until(lambda: call.id not in worker.calls, what="its end")
-    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    [end] = await ends(redis)
     assert (end.reason, end.relayed, end.relayed_sha256) == ("policy_failed", 1, b"0" * 32)
 
 
@@ -739,7 +708,7 @@ async def test_a_call_whose_gateway_does_not_know_how_far_it_came_has_no_sum(
     assert call.feed_entry(Entry(1, 1, "closed", [told], 1, "client_gone"))
     worker.calls.finish(call, "stream_lost", -1, gone=True)
     await wait_until(lambda: call.id not in worker.calls, what="its end")
-    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    [end] = await ends(redis)
     assert (end.reason, end.relayed, end.relayed_sha256) == ("stream_lost", -1, None)
 
 
@@ -750,7 +719,7 @@ async def test_a_closed_call_ends_though_nothing_more_goes_out_to_its_gateway(
     await redis.call("DEL", layout.gateway_key(0, GATEWAY))
     text = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "said"}}]}
     for entry in (
-        Entry(1, 1, "chunks", [b"data: " + json.dumps(text).encode() + b"\n\n"]),
+        Entry(1, 1, "chunks", [b"data: " + as_json(text) + b"\n\n"]),
         Entry(2, 1, "closed", [], 1, "client_gone"),
     ):
         redis.send_quiet(
@@ -764,5 +733,5 @@ async def test_a_closed_call_ends_though_nothing_more_goes_out_to_its_gateway(
         redis.send_quiet("PUBLISH", layout.chunk_channel(call.id), layout.pack(entry))
     # well before it is noticed that the gateway is gone
     await wait_until(lambda: call.id not in worker.calls, timeout_s=2.0, what="its end")
-    [end] = [r for r in await recorded(redis) if isinstance(r, EndRecord)]
+    [end] = await ends(redis)
     assert (end.reason, end.releases, end.relayed_sha256) == ("client_gone", 0, None)

@@ -2,11 +2,9 @@
 whole or not at all."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -39,6 +37,7 @@ from tests.support.checks.recorded_turns import (
     released,
     turn_of,
 )
+from tests.support.json_values import Json, as_json
 from tests.support.servers.dispatch import GATEWAY, begin, with_gateway, working
 from tests.support.upstreams import gemini
 from tests.support.upstreams.turns import events, streamed
@@ -124,7 +123,7 @@ async def test_an_answer_without_calls_is_found_by_its_own_id(url: str, reader: 
     ],
 )
 async def test_only_what_the_client_received_counts(
-    url: str, reader: TurnReader, changes: dict[str, Any]
+    url: str, reader: TurnReader, changes: Json
 ) -> None:
     call = call_id()
     records = turn_of(call)
@@ -417,7 +416,7 @@ async def test_a_worker_refuses_a_call_past_its_keys_share_and_names_what_it_cou
     database = "postgresql://u:p@127.0.0.1:1/none" if away else url
     async with with_gateway(redis_url) as redis, working(redis_url, database, "w", config):
         await redis.call("HSET", layout.memory_key(0), "most", 1)
-        call = await begin(redis, body=json.dumps(body).encode())
+        call = await begin(redis, body=as_json(body))
         found: list[Reply] = []
         while not any(one.status or one.dispatch for one in found):
             entries = await redis.call("XRANGE", layout.reply_key(0, GATEWAY), "-", "+")

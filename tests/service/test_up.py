@@ -9,12 +9,12 @@ import signal
 import subprocess
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sluice.processes import ON_LINUX, started_at
 from tests.support.clients.commands import run_command
+from tests.support.json_values import Json
 from tests.support.servers.ports import free_port
 from tests.support.servers.up import DEAF, ENVIRONMENT, START_S, Up, ask, up
 from tests.support.waiting import wait_for
@@ -28,19 +28,19 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("up") / "data"
 
 
-def hello(ready: dict[str, Any]) -> str:
+def hello(ready: Json) -> str:
     """Have one call answered and return the text."""
     body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}
     text = ask(ready, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
     return str(text)
 
 
-def pids(ready: dict[str, Any]) -> list[int]:
+def pids(ready: Json) -> list[int]:
     """All pids but the launcher's."""
     return [pid for role, found in ready["pids"].items() if role != "launcher" for pid in found]
 
 
-def listening(ready: dict[str, Any], role: str) -> set[str]:
+def listening(ready: Json, role: str) -> set[str]:
     """The addresses, as /proc writes them, on which a role's first process listens by TCP."""
     process = Path("/proc") / str(ready["pids"][role][0])
     sockets = {os.readlink(held).strip("socket:[]") for held in (process / "fd").iterdir()}
@@ -52,7 +52,7 @@ def listening(ready: dict[str, Any], role: str) -> set[str]:
     return {row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets}
 
 
-def all_gone(ready: dict[str, Any]) -> bool:
+def all_gone(ready: Json) -> bool:
     """Has every process ended?"""
     return all(started_at(pid) is None for pid in pids(ready))
 
@@ -452,11 +452,11 @@ UPSTREAM = (
 ROUTE = "models: [{match: 'gpt-*', upstream: mine}]\ndemo: true\n"
 
 
-def shown_curl(launcher: Up) -> dict[str, Any]:
+def shown_curl(launcher: Up) -> Json:
     """What comes of the start-up text's dangerous call."""
     [curl] = [line for line in launcher.printed().splitlines() if line.startswith("curl ")]
     done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
-    found: dict[str, Any] = json.loads(done.stdout)["choices"][0]["message"]
+    found: Json = json.loads(done.stdout)["choices"][0]["message"]
     return found
 
 

@@ -1,7 +1,6 @@
 """What `sluice up` says where it cannot start: one sentence, before anything runs."""
 
 import shlex
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -158,16 +157,6 @@ def test_a_data_directory_from_before_the_first_release_is_said_with_what_to_do(
     )
 
 
-def test_busy_port_is_one_sentence(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        code, said = refused("up", "--data-dir", str(tmp_path), "--port", str(port))
-    assert code == 5
-    assert said.startswith(f"sluice: port {port} is in use: choose another with --port")
-
-
 @pytest.mark.slow
 def test_data_directory_in_use_is_one_sentence(data_dir: Path, tmp_path: Path) -> None:
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:
@@ -177,16 +166,6 @@ def test_data_directory_in_use_is_one_sentence(data_dir: Path, tmp_path: Path) -
         assert said.startswith(
             f"sluice: another `sluice up` (pid {launcher.process.pid}) runs on {data_dir}: "
         )
-
-
-def test_unwritable_data_directory_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    code, said = refused("up", "--data-dir", str(tmp_path / "file" / "data"), "--port", "0")
-    assert code == 1
-    assert said.startswith(
-        f"sluice: the data directory {tmp_path / 'file' / 'data'} cannot be written (not a"
-        " directory): choose another"
-    )
 
 
 def test_every_mistake_of_a_configuration_is_said_before_anything_starts(tmp_path: Path) -> None:

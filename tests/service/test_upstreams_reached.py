@@ -2,7 +2,6 @@
 bounded time."""
 
 import contextlib
-import json
 import socket
 import ssl
 import threading
@@ -16,6 +15,7 @@ import pytest
 
 from settings.config import Config
 from sluice.check.upstreams import check_upstreams
+from tests.support.json_values import as_json
 from tests.support.servers.certificates import certificate
 from tests.support.servers.ports import free_port
 
@@ -35,7 +35,7 @@ class _Listing(BaseHTTPRequestHandler):
             if known in ((f"Bearer {KEY}", None), (None, KEY))
             else 401
         )
-        body = json.dumps({"data": [{"id": "a"}, {"id": "b"}]}).encode()
+        body = as_json({"data": [{"id": "a"}, {"id": "b"}]})
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()

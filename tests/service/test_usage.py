@@ -41,6 +41,7 @@ from tests.support.checks.record import (
     rows,
     tool_call_record,
 )
+from tests.support.json_values import Json
 from workers.audit import rollups
 from workers.audit.rollups import Rollups
 
@@ -108,7 +109,7 @@ def outcomes(hours_ago: int, **changes: Any) -> list[Record]:
     return records
 
 
-def sums(item: dict[str, Any]) -> dict[str, int]:
+def sums(item: Json) -> dict[str, int]:
     return {name: item[name] for name in SUMS if item[name]}
 
 
@@ -136,9 +137,7 @@ async def make(url: str, redis_url: str, redis: Connection) -> int:
     ).make(moment())
 
 
-async def asked(
-    reader: AuditReader, *by: UsageGroup, days: int = 30, **only: str
-) -> list[dict[str, Any]]:
+async def asked(reader: AuditReader, *by: UsageGroup, days: int = 30, **only: str) -> list[Json]:
     found = await usage(
         reader.engine,
         last_days(days, moment()),

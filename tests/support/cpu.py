@@ -4,7 +4,8 @@ down."""
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 # 30 turns of it on the machine where the bounds were set, when it was quiet
 QUIET_S = 0.0009
@@ -26,6 +27,16 @@ def slowness() -> float:
     work that is held against the bound was longer than one of them.
     """
     return max(1.0, *(_reference_s() / QUIET_S for _ in range(10)))
+
+
+@contextmanager
+def cpu_within(seconds: float, what: object = "") -> Iterator[None]:
+    """What is done within takes less CPU than so many seconds of the machine where the bounds were
+    set."""
+    began = time.process_time()
+    yield
+    took = time.process_time() - began
+    assert took < seconds * slowness(), f"{took:.2f} s {what}"
 
 
 def counted(work: Callable[[], object]) -> int:

@@ -3,10 +3,11 @@
 from typing import Any
 
 from settings.config import Config
+from tests.support.json_values import Json
 
 
 def config(**changes: Any) -> Config:
-    values: dict[str, Any] = {
+    values: Json = {
         "upstreams": {
             "o": {"dialect": "openai", "base_url": "http://a/v1"},
             "a": {"dialect": "anthropic", "base_url": "http://b"},
@@ -16,7 +17,7 @@ def config(**changes: Any) -> Config:
     return Config.model_validate(values | changes)
 
 
-DECIDES: dict[str, dict[str, Any]] = {
+DECIDES: dict[str, Json] = {
     "unknown": {"unknown": ["block foo"]},
     "text_calls": {"text_calls": "pass"},
     "private_urls": {"private_urls": "pass"},
@@ -46,7 +47,7 @@ DECIDES: dict[str, dict[str, Any]] = {
         }
     },
 }
-ELSEWHERE: dict[str, dict[str, Any]] = {
+ELSEWHERE: dict[str, Json] = {
     "where an upstream is": {
         "upstreams": {
             "o": {

@@ -24,6 +24,7 @@ from providers.doors import azure
 from providers.doors.table import open_door
 from providers.tokens import Token, Tokens
 from settings.config import Upstream
+from tests.support.json_values import Json
 
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
@@ -153,7 +154,7 @@ def key_file(folder: Path, **changed: Any) -> str:
     return str(file)
 
 
-async def let_in(settings: dict[str, Any]) -> dict[str, str]:
+async def let_in(settings: Json) -> dict[str, str]:
     door = open_door(Upstream.model_validate(settings))
     try:
         return await door.authorization()
@@ -161,7 +162,7 @@ async def let_in(settings: dict[str, Any]) -> dict[str, str]:
         await door.close()
 
 
-def vertex(file: str) -> dict[str, Any]:
+def vertex(file: str) -> Json:
     return {
         "dialect": "anthropic",
         "door": "vertex",
@@ -281,7 +282,7 @@ async def test_no_token_is_an_error_that_shows_nothing(
     ],
 )
 async def test_other_credentials_are_refused_in_plain_words(
-    tmp_path: Path, changed: dict[str, Any], sentence: str
+    tmp_path: Path, changed: Json, sentence: str
 ) -> None:
     file = key_file(tmp_path, **changed)
     with pytest.raises(ValueError, match=sentence) as refused:

@@ -1,16 +1,15 @@
 """URLs of the operator's own network are refused in every spelling, in both dialects, wherever a
 server would fetch them."""
 
-import json
-from typing import Any
-
 import pytest
 
-from policy.session.effects import CallInfo, Respond, SendUpstream
+from policy.session.effects import Respond, SendUpstream
 from policy.session.session import Session
 from protocol.request import DialectName
 from protocol.requests.addresses import is_private
-from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL
+from tests.support.clients.answering import CONFIG, MODEL
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 PRIVATE = """http://169.254.169.254/latest http://localhost/ http://LOCALHOST./x https://127.0.0.1 http://2130706433/ http://0x7f000001
 http://0177.0.0.1 http://0x7f.1 http://127.1 http://[::1]/ http://[::ffff:127.0.0.1] http://[::ffff:a9fe:a9fe] http://[64:ff9b::a9fe:a9fe]
@@ -47,9 +46,9 @@ def test_a_large_data_url_costs_nothing() -> None:
     assert not is_private("data:image/png;base64," + "A" * 10_000_000)
 
 
-def parts(url: str) -> list[tuple[DialectName, list[dict[str, Any]]]]:
-    image: dict[str, Any] = {"type": "image", "source": {"type": "url", "url": url}}
-    document: dict[str, Any] = {"type": "document", "source": {"type": "url", "url": url}}
+def parts(url: str) -> list[tuple[DialectName, list[Json]]]:
+    image: Json = {"type": "image", "source": {"type": "url", "url": url}}
+    document: Json = {"type": "document", "source": {"type": "url", "url": url}}
     call = {
         "role": "assistant",
         "content": [{"type": "tool_use", "id": "c", "name": "x", "input": {}}],
@@ -115,15 +114,11 @@ def test_the_request_is_refused_unless_the_operator_lets_it_pass(
     ):
         dialect, messages = parts(url)[number]
         session = Session(
-            CallInfo(
-                "c", 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", False, 1_000
-            ),
+            call_info("c", dialect, max_arguments_bytes=1000),
             [],
             config,
         )
-        session.begin(
-            json.dumps({"model": MODEL[dialect], "max_tokens": 5, "messages": messages}).encode()
-        )
+        session.begin(as_json({"model": MODEL[dialect], "max_tokens": 5, "messages": messages}))
         [out] = session.drain().outputs
         assert isinstance(out, Respond) == is_refused, out
         if isinstance(out, Respond):

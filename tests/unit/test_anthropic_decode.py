@@ -2,11 +2,8 @@
 never ends well."""
 
 import json
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from protocol import codecs
 from protocol.dialects.table import DIALECTS
@@ -22,6 +19,7 @@ from protocol.events import (
     Usage,
 )
 from tests.support.checks.decoding import decode, texts
+from tests.support.json_values import Json
 from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream
 from tests.support.upstreams.recordings import framed, own
 
@@ -43,17 +41,6 @@ FILES = [
 
 
 TEXT = start(0, type="text", text="")
-
-
-@pytest.mark.case("U4")
-@given(st.sampled_from(FILES), st.lists(st.integers(1, 200), max_size=60))
-def test_any_split_gives_the_same_events(name: str, sizes: list[int]) -> None:
-    body, pieces = own(name), []
-    rest = body
-    for size in sizes:
-        pieces.append(rest[:size])
-        rest = rest[size:]
-    assert decode("anthropic", [*pieces, rest]) == decode("anthropic", [body])
 
 
 @pytest.mark.case("U11")
@@ -144,7 +131,7 @@ def test_errors_and_cuts() -> None:
         [{"type": "message_start", "message": "x"}],
     ],
 )
-def test_what_the_dialect_forbids(frames: list[dict[str, Any]]) -> None:
+def test_what_the_dialect_forbids(frames: list[Json]) -> None:
     with pytest.raises(RemoteProtocolError):
         stream(*frames)
 

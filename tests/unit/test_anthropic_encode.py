@@ -33,6 +33,7 @@ from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block, decode
 from tests.support.checks.order import check_messages_frames, read_frames
 from tests.support.clients.sdk import anthropic_answer, anthropic_beta_answer
+from tests.support.json_values import Json
 from tests.support.upstreams.frames import delta, message, start, stop, stream
 from tests.support.upstreams.recordings import own
 
@@ -59,8 +60,8 @@ def encode(events: list[Event], *, streams: bool = True) -> bytes:
     return CLIENTS["anthropic"].encoder(request, call_id="a-b", created=7).encode(events)
 
 
-def body(events: list[Event]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(encode(events, streams=False))
+def body(events: list[Event]) -> Json:
+    found: Json = json.loads(encode(events, streams=False))
     return found
 
 
@@ -321,7 +322,7 @@ COUNTS = st.fixed_dictionaries(
 @pytest.mark.slow
 @given(PARTS, COUNTS, st.none() | st.fixed_dictionaries({"id": WORDS}))
 def test_decoding_what_was_encoded_gives_it_back(
-    parts: list[tuple[str, Any]], usage: dict[str, Any], container: Any
+    parts: list[tuple[str, Any]], usage: Json, container: Any
 ) -> None:
     extra = {"usage": usage, "container": container} if container else {"usage": usage}
     first = MessageStart("m", "x", Usage(1, 2), {"dialect": "anthropic", **extra})

@@ -24,6 +24,7 @@ from protocol.events import (
     TextDelta,
 )
 from tests.support.checks.decoding import texts
+from tests.support.json_values import Json
 from tests.support.upstreams.frames import delta, end, message, opaque, start, stop, stream, whole
 
 
@@ -84,9 +85,7 @@ def test_a_compaction_begins_when_it_is_complete() -> None:
         ({"citations": [{"a": 1}, {"b": 2}]}, {"citations": []}, [{"a": 1}, {"b": 2}]),
     ],
 )
-def test_citations_become_attachments(
-    given: dict[str, Any], body: dict[str, Any] | None, attached: list[Any]
-) -> None:
+def test_citations_become_attachments(given: Json, body: Json | None, attached: list[Any]) -> None:
     more = delta(0, "citations_delta", citation={"c": 3})
     events = stream(message(), start(0, type="text", text="a", **given), more, stop(0), *end())
     want = [
@@ -155,8 +154,8 @@ WORDS = ["container", "context_management", "input_transformations", "diagnostic
 
 @pytest.mark.parametrize("field", WORDS)
 def test_bookkeeping_passes_when_it_is_tame_or_named(field: str) -> None:
-    prose: dict[str, Any] = {field: {"id": "some prose"}}
-    null: dict[str, Any] = {field: None}
+    prose: Json = {field: {"id": "some prose"}}
+    null: Json = {field: None}
     assert first(stream(message(**{field: {"id": "c"}}), *end())).extra[field] == {"id": "c"}
     for events in (stream(message(**prose), *end()), whole(**prose)):
         assert (opaque(events), field in first(events).extra) == ([field], False)

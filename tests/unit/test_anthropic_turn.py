@@ -2,7 +2,6 @@
 request unchanged or not at all."""
 
 import json
-from typing import Any
 
 import msgspec
 import pytest
@@ -20,31 +19,32 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
+from tests.support.json_values import Json
 from tests.support.upstreams.recordings import framed, own, recordings
 from tests.support.upstreams.turns import events, streamed
 
 ANTHROPIC = {r.name: r for r in recordings() if r.dialect == "anthropic"}
 BROKEN = [n for n, r in ANTHROPIC.items() if r.must or "error_type" in r.facts]
-THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
-REDACTED: dict[str, Any] = {"type": "redacted_thinking", "data": "ZW5j"}
-SEARCH: dict[str, Any] = {
+THINKING: Json = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+REDACTED: Json = {"type": "redacted_thinking", "data": "ZW5j"}
+SEARCH: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "web_search",
     "input": {"query": "x"},
 }
-FOUND: dict[str, Any] = {
+FOUND: Json = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
     "content": [{"encrypted_content": "Zm9v"}],
 }
-USE: dict[str, Any] = {
+USE: Json = {
     "type": "tool_use",
     "id": "toolu_1",
     "name": "get_weather",
     "input": {"city": "Paris"},
 }
-CITED: dict[str, Any] = {
+CITED: Json = {
     "type": "text",
     "text": "It rains.",
     "citations": [{"type": "web_search_result_location", "encrypted_index": "eA"}],
@@ -190,7 +190,7 @@ def test_lone_surrogates_pass_through() -> None:
 
 
 def stored(
-    content: list[dict[str, Any]],
+    content: list[Json],
     *ids: str,
     call: str = "c1",
     container: str = "",
@@ -219,7 +219,7 @@ def answers(*ids: str) -> Turn:
     return Turn("user", tuple(ToolResultPart(i, "rain") for i in ids or ("toolu_1",)))
 
 
-def other(block: dict[str, Any]) -> OtherPart:
+def other(block: Json) -> OtherPart:
     return OtherPart(block["type"], block, "anthropic")
 
 
@@ -277,7 +277,7 @@ def test_found_pages_and_citations_come_back_whole() -> None:
     ],
 )
 def test_the_clients_text_stays_where_a_policy_changed_it(
-    content: list[dict[str, Any]], want: list[str]
+    content: list[Json], want: list[str]
 ) -> None:
     made, _, _ = with_turns(
         request(asks(), says(TextPart("IT RAINS."), use()), answers()), [stored(content)]
@@ -323,7 +323,7 @@ def test_a_blocked_call_with_no_id_of_its_own_stays_out(identity: dict[str, str]
         [{"type": "tool_use", "id": "x", "name": "f"}],
     ],
 )
-def test_a_turn_whose_ids_were_replaced_counts_as_unknown(content: list[dict[str, Any]]) -> None:
+def test_a_turn_whose_ids_were_replaced_counts_as_unknown(content: list[Json]) -> None:
     made, _, dropped = with_turns(
         request(asks(), says(use("call_ours0")), answers("call_ours0")),
         [stored(content, "call_ours0")],

@@ -10,13 +10,15 @@ import pytest
 
 from policy.base import ALLOW, Block, Policy, ToolCall, Verdict
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import CallInfo, SendUpstream
+from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart
 from protocol.records import ToolCallRecord
 from protocol.request import ChatRequest, DialectName, Tool, ToolChoice
 from tests.support.checks.approving import SCHEMA, approving
-from tests.support.clients.answering import CONFIG, ENDPOINTS, MODEL, Answer
+from tests.support.clients.answering import CONFIG, MODEL, Answer
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 WAYS: list[tuple[DialectName, DialectName]] = [
     (c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")
@@ -44,7 +46,7 @@ def body_of(
     tools: tuple[str, ...] = ("bash", "read"),
     **more: Any,
 ) -> bytes:
-    body: dict[str, Any] = {
+    body: Json = {
         "model": MODEL[upstream],
         "stream": True,
         "max_tokens": 100,
@@ -56,12 +58,12 @@ def body_of(
         ]
     else:
         body["tools"] = [{"name": n, "input_schema": SCHEMA} for n in tools]
-    return json.dumps(body | more).encode()
+    return as_json(body | more)
 
 
 def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "") -> list[bytes]:
     if upstream == "openai":
-        chunks: list[dict[str, Any]] = [{"content": text}] if text else []
+        chunks: list[Json] = [{"content": text}] if text else []
         chunks += [
             {
                 "tool_calls": [
@@ -75,15 +77,12 @@ def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "")
             }
             for i, (n, a) in enumerate(calls)
         ]
-        deltas: list[dict[str, Any]] = [
-            {"index": 0, "delta": c, "finish_reason": None} for c in chunks
-        ]
+        deltas: list[Json] = [{"index": 0, "delta": c, "finish_reason": None} for c in chunks]
         deltas.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"})
         return [
-            b"data: " + json.dumps({"id": "x", "model": "m", "choices": [d]}).encode() + b"\n\n"
-            for d in deltas
+            b"data: " + as_json({"id": "x", "model": "m", "choices": [d]}) + b"\n\n" for d in deltas
         ] + [b"data: [DONE]\n\n"]
-    message: dict[str, Any] = {
+    message: Json = {
         "id": "msg",
         "type": "message",
         "role": "assistant",
@@ -91,8 +90,8 @@ def frames_of(upstream: DialectName, calls: tuple[Call, ...], *, text: str = "")
         "model": "m",
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": message}]
-    blocks: list[tuple[dict[str, Any], dict[str, Any]]] = (
+    events: list[Json] = [{"type": "message_start", "message": message}]
+    blocks: list[tuple[Json, Json]] = (
         [({"type": "text", "text": ""}, {"type": "text_delta", "text": text})] if text else []
     )
     blocks += [
@@ -125,26 +124,18 @@ class Said:
         frames: list[bytes],
         *policies: Policy,
     ) -> None:
-        info = CallInfo(
+        info = call_info(
             "019b7600-0000-7000-8000-000000000001",
-            1,
             client,
-            ENDPOINTS[client],
-            "k",
-            "",
-            "nonce",
-            "g",
-            "p",
-            "r",
-            False,
-            100_000,
+            nonce="nonce",
+            max_arguments_bytes=100_000,
         )
         session = Session(info, policies, CONFIG)
         session.begin(body)
         taken = session.drain()
         sent = next((o for o in taken.outputs if isinstance(o, SendUpstream)), None)
         assert sent is not None, taken.outputs
-        self.sent: dict[str, Any] = json.loads(sent.body if sent.body is not None else body)
+        self.sent: Json = json.loads(sent.body if sent.body is not None else body)
         records, outputs = taken.records, taken.outputs
         for number, frame in enumerate(frames, start=1):
             session.chunks(number, [frame])
@@ -332,13 +323,13 @@ def test_what_the_model_calls_by_itself_is_the_policies_matter_where_nothing_was
     assert said.verdicts == [("made_up", "allow", "")]
 
 
-def choice_of(client: DialectName, mode: str, name: str = "") -> dict[str, Any]:
+def choice_of(client: DialectName, mode: str, name: str = "") -> Json:
     if client == "openai":
         return {"tool_choice": {"type": "function", "function": {"name": name}} if name else mode}
     return {"tool_choice": {"type": "tool", "name": name} if name else {"type": mode}}
 
 
-def one_of(client: DialectName) -> dict[str, Any]:
+def one_of(client: DialectName) -> Json:
     return (
         {"parallel_tool_calls": False}
         if client == "openai"
@@ -380,20 +371,20 @@ def test_one_call_is_one_with_those_in_text(client: DialectName, upstream: Diale
 
 
 def test_the_older_form_is_held_to_it_too() -> None:
-    body = json.dumps(
+    body = as_json(
         {
             "model": MODEL["openai"],
             "stream": True,
             "messages": [{"role": "user", "content": "go"}],
             "functions": [{"name": n, "parameters": SCHEMA} for n in ("bash", "read")],
         }
-    ).encode()
+    )
     delta = {"function_call": {"name": "bash", "arguments": RM}}
     frames = [
         b"data: "
-        + json.dumps(
+        + as_json(
             {"id": "x", "model": "m", "choices": [{"index": 0, "delta": d, "finish_reason": f}]}
-        ).encode()
+        )
         + b"\n\n"
         for d, f in ((delta, None), ({}, "function_call"))
     ] + [b"data: [DONE]\n\n"]
@@ -420,7 +411,7 @@ def test_the_answer_is_written_for_the_client_by_its_own_request(
 def test_a_model_that_a_policy_chose_is_routed_anew() -> None:
     for upstream, sent in (("openai", "gpt-x"), ("anthropic", "claude-sonnet-4-5")):
         policy = replaced(model=sent)
-        info = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "g", "p", "r", False, 100_000)
+        info = call_info(nonce="nonce", max_arguments_bytes=100_000)
         session = Session(info, [policy], CONFIG)
         session.begin(body_of("openai", "openai"))
         [out] = session.drain().outputs
@@ -430,7 +421,7 @@ def test_a_model_that_a_policy_chose_is_routed_anew() -> None:
 
 def test_a_model_that_nobody_has_is_refused() -> None:
     session = Session(
-        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 100_000),
+        call_info(max_arguments_bytes=100_000),
         [replaced(model="nobodys")],
         CONFIG,
     )
@@ -521,7 +512,7 @@ def test_what_a_provider_runs_is_held_to_it_too(
     }
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
     answer = Answer("anthropic", "anthropic", streams=False, policies=policies, tools=tools).feed(
-        json.dumps(said).encode(), streams=False
+        as_json(said), streams=False
     )
     assert [(r.verdict, r.reason) for r in answer.records if isinstance(r, ToolCallRecord)] == [
         verdict

@@ -10,8 +10,9 @@ from protocol import codecs
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
 
-Json = dict[str, Any]
 STRICT = "qwen3.8-27b"
 MODELS = {
     "openai": STRICT,
@@ -31,7 +32,7 @@ INPUT = {
 
 def written(client: str, body: Json, upstream: str, model: str = "", **target: Any) -> Json:
     limit = {"max_tokens": 100} if client == "anthropic" else {}
-    asked = json.dumps({"model": model or MODELS[upstream], **limit, **body}).encode()
+    asked = as_json({"model": model or MODELS[upstream], **limit, **body})
     made = codecs.encode_request(
         CLIENTS[client].decode_request(asked), Target(dialect=upstream, **target)
     )
@@ -232,5 +233,5 @@ def test_results_of_several_user_turns_go_to_the_one_answer_that_called() -> Non
     made = codecs.encode_request(
         ChatRequest(dialect="anthropic", model=STRICT, turns=turns), Target(dialect="openai")
     )
-    body = json.loads(made.body or b"")
+    body = sent_body(made)
     assert roles(body, "openai") == ["user", "assistant", "tool", "tool", "user"]

@@ -46,7 +46,9 @@ from tests.support.checks.block_runs import (
     server,
     text,
 )
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import make as make_session
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.denied_call import CALL, DANGER, INPUT, anthropic
 
 
@@ -196,7 +198,7 @@ def test_texts_that_make_no_call_come_out_as_they_came() -> None:
 def test_a_call_across_texts_is_on_record_whole_and_goes_out_once_where_it_is_allowed() -> None:
     run = Run(Deny("never")).feed(*texts(*ACROSS["between the keys"])).finish()
     assert run.text == "".join(ACROSS["between the keys"])
-    assert run.rows("name", "arguments")[-1] == ("bash", json.dumps(INPUT).encode())
+    assert run.rows("name", "arguments")[-1] == ("bash", as_json(INPUT))
 
 
 def test_a_text_inside_another_is_refused() -> None:
@@ -341,7 +343,7 @@ def test_a_call_behind_its_result_ends_the_answer() -> None:
 
 
 @pytest.mark.parametrize("identity", [{}, {"tool_use_id": None}, {"tool_use_id": ["srvtoolu_1"]}])
-def test_a_result_that_names_no_call_is_decided_by_its_type(identity: dict[str, Any]) -> None:
+def test_a_result_that_names_no_call_is_decided_by_its_type(identity: Json) -> None:
     body = {"type": "web_search_tool_result", "content": DANGER, **identity}
     run = Run(Deny("web_search")).feed(
         BlockStart(0, BlockKind.OTHER, name="web_search_tool_result", body=body), BlockStop(0)
@@ -448,7 +450,7 @@ def test_a_turn_cut_behind_a_call_of_its_client_says_that_there_is_one(first: in
     }
     session = make_session([Ask()], dialect="anthropic", request=request)
     begun = {"id": "msg_1", "model": "claude-x", "content": [], "usage": {"input_tokens": 3}}
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
+    events: list[Json] = [{"type": "message_start", "message": begun}]
     for index, kind in enumerate(("tool_use", "server_tool_use")):
         call = {"type": kind, "id": f"toolu_{index}", "name": "web_search", "input": {}}
         events.append({"type": "content_block_start", "index": index, "content_block": call})
@@ -492,11 +494,7 @@ def test_an_unmodelled_frame_of_a_call_waits_for_its_verdict_and_goes_with_it() 
     def fed(run: Run, call: list[Event]) -> Run:
         return run.feed(*call[:-1], raw(0), call[-1])
 
-    assert not [
-        e
-        for e in fed(Run(Deny()), client(0, arguments='{"a":"rm"}')).out
-        if isinstance(e, RawDelta)
-    ]
+    assert not of_kind(fed(Run(Deny()), client(0, arguments='{"a":"rm"}')).out, RawDelta)
     assert [type(e) for e in fed(Run(Deny()), client(0)).out] == [
         BlockStart,
         ArgumentsDelta,
@@ -508,7 +506,7 @@ def test_an_unmodelled_frame_of_a_call_waits_for_its_verdict_and_goes_with_it() 
 def test_an_unmodelled_frame_of_a_result_waits_for_the_verdict_on_its_call() -> None:
     start, stop = result(0, "srvtoolu_x")
     denied = Run(Deny("web_search")).feed(start, raw(0), stop)
-    assert not [e for e in denied.out if isinstance(e, RawDelta)]
+    assert not of_kind(denied.out, RawDelta)
     assert [type(e) for e in Run(Deny()).feed(start, raw(0), stop).out] == [
         BlockStart,
         RawDelta,
@@ -627,7 +625,7 @@ def test_what_upstream_says_of_an_error_is_text_like_any_other() -> None:
         outputs, _ = started(policy, event=MessageStart("x", "m"), stop=said)
         assert DANGER not in repr(outputs)
     failed = make_session([NoDanger()])
-    failed.error_status(400, json.dumps({"error": {"message": f"so {DANGER}"}}).encode(), "")
+    failed.error_status(400, as_json({"error": {"message": f"so {DANGER}"}}), "")
     taken = failed.drain().outputs
     assert DANGER not in repr(taken)
     assert isinstance(taken[-1], Respond)

@@ -14,9 +14,10 @@ from fastapi.routing import APIRoute
 from db.filters import filters_of, parse_filters
 from db.read.counts import parse_counts
 from pages.audit.api import _document, _make_router, _offers
+from tests.support.json_values import Json
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT: dict[str, Any] = json.loads(_document())
+DOCUMENT: Json = json.loads(_document())
 OPERATIONS = {
     (method.upper(), path): found
     for path, methods in DOCUMENT["paths"].items()
@@ -34,7 +35,7 @@ def references(value: Any) -> Iterator[str]:
         yield from references(inner)
 
 
-def codes(operation: dict[str, Any]) -> set[tuple[int, str]]:
+def codes(operation: Json) -> set[tuple[int, str]]:
     """Status and code of the errors of an operation."""
     return {
         (int(status), code)

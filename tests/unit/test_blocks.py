@@ -1,8 +1,6 @@
 """Content blocks on their way through the policies: provider-run calls, their results, attachments,
 calls written as text."""
 
-from typing import Any
-
 import pytest
 
 from policy.base import (
@@ -43,6 +41,7 @@ from tests.support.checks.block_runs import (
     server,
     text,
 )
+from tests.support.json_values import Json
 
 CITATION = {"type": "char_location", "cited_text": "secret"}
 
@@ -61,7 +60,7 @@ class Shout(Policy):
         ({"type": "mcp_tool_use", "server_name": "s"}, "mcp"),
     ],
 )
-def test_the_ledger_says_who_executes(body: dict[str, Any], executor: str) -> None:
+def test_the_ledger_says_who_executes(body: Json, executor: str) -> None:
     assert Run().feed(*server(0, body=body)).rows("executor") == [(executor,)]
 
 
@@ -73,7 +72,7 @@ def test_the_ledger_says_who_executes(body: dict[str, Any], executor: str) -> No
         SEARCH | {"caller": {"type": "code_execution_20250825"}},
     ],
 )
-def test_a_denied_provider_call_ends_the_turn(body: dict[str, Any]) -> None:
+def test_a_denied_provider_call_ends_the_turn(body: Json) -> None:
     run = Run(Deny()).feed(*text(0, "Now:"), *server(1, arguments='{"q":"rm -rf"}', body=body))
     assert run.blocks.is_cut
     assert isinstance(run.end, MessageStop)

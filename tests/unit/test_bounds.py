@@ -18,15 +18,17 @@ import pytest
 
 from db.filters import parse_filters
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import CallInfo, Respond
+from policy.session.effects import Respond
 from policy.session.session import Session
 from protocol import bounds
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from settings.config import Config, Limits
-from tests.support.clients.answering import ENDPOINTS
 from tests.support.cpu import counted
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import read_request
+from tests.support.worker_calls import call_info
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/unit/test_bounds.py"
@@ -34,7 +36,6 @@ STEP_S = 0.5
 """CPU at a bound: twice the 250 ms that a step may take, for slow machines. The watchdog ends a
 worker at 1 s."""
 _CLEAR = re.compile(r"has [\d,]+ .+; one request may have [\d,]+")
-Json = dict[str, Any]
 CALL = "01990000-0000-7000-8000-000000000000"
 
 
@@ -321,7 +322,7 @@ def allowed(n: int) -> Json:
 
 def session(dialect: DialectName) -> Session:
     return Session(
-        CallInfo(CALL, 1, dialect, ENDPOINTS[dialect], "k", "", "n", "g", "p", "r", True, 8 << 20),
+        call_info(CALL, dialect, durable=True, max_arguments_bytes=8 << 20),
         [],
         Config(),
     )
@@ -409,9 +410,7 @@ def test_one_more_than_the_bound_is_refused() -> None:
 
 def test_commas_and_brackets_in_strings_are_no_values() -> None:
     text = '[{,"\\' * 2_000_000
-    request = CLIENTS["openai"].decode_request(
-        json.dumps(openai(messages=[{"role": "user", "content": text}])).encode()
-    )
+    request = read_request("openai", openai(messages=[{"role": "user", "content": text}]))
     assert len(request.turns) == 1
 
 
@@ -432,7 +431,7 @@ def test_a_large_body_that_is_refused_at_its_end_is_cheap(end: str) -> None:
 def test_what_is_wrong_is_named_with_its_place() -> None:
     tools = [tool("a"), tool("b", {"type": "object", "description": "x" * 2_000_000})]
     with pytest.raises(InvalidRequest) as refused:
-        CLIENTS["anthropic"].decode_request(json.dumps(anthropic(tools=tools)).encode())
+        read_request("anthropic", anthropic(tools=tools))
     assert (
         refused.value.message
         == "tools[1].input_schema has 2,000,034 bytes; one request may have 1,048,576"
@@ -459,7 +458,7 @@ ANSWERS: dict[str, Callable[[int], bytes]] = {
 
 def streamed(chunk: bytes) -> Session:
     one = session("openai")
-    one.begin(json.dumps(openai(stream=True)).encode())
+    one.begin(as_json(openai(stream=True)))
     one.drain()
     one.chunks(1, [chunk])
     return one
@@ -467,7 +466,7 @@ def streamed(chunk: bytes) -> Session:
 
 def whole(n: int) -> Session:
     one = session("openai")
-    one.begin(json.dumps(openai()).encode())
+    one.begin(as_json(openai()))
     one.drain()
     choice = '{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"a"}}'
     one.body(1, f'{{"id":"a","choices":[{choice}],"x":[{"1," * (n - 30)}1]}}'.encode())

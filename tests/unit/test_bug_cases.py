@@ -17,6 +17,7 @@ from tests.support.checks.order import check_messages_frames
 from tests.support.checks.outcomes import payloads
 from tests.support.clients.answering import Answer, Watch, direct, every_way
 from tests.support.clients.sdk_answers import WAYS
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.cases import (
     began,
     calls_of,
@@ -214,10 +215,7 @@ ERROR = {"type": "error", "error": {"type": "overloaded_error", "message": "Over
 BROKEN: dict[str, tuple[DialectName, bytes]] = {
     "anthropic error": (
         "anthropic",
-        frames(began(), *text(0, "So far. "))
-        + b"event: error\ndata: "
-        + json.dumps(ERROR).encode()
-        + b"\n\n",
+        frames(began(), *text(0, "So far. ")) + b"event: error\ndata: " + as_json(ERROR) + b"\n\n",
     ),
     "anthropic cut": ("anthropic", frames(began(), *text(0, "So far. "))),
     "anthropic cut in a block": ("anthropic", frames(began(), *text(0, "So far. ")[:2])),
@@ -399,7 +397,7 @@ def test_case_12_a_call_that_ends_with_stop_behind_empty_content(
             assert said["content"] == ""
 
 
-def opened(identity: str) -> dict[str, Any]:
+def opened(identity: str) -> Json:
     return began(id=identity)
 
 
@@ -467,7 +465,7 @@ def test_case_16_a_rejected_call_in_an_error_does_not_leak(client: DialectName) 
     }
     head = chunks({"role": "assistant", "reasoning": "Hm."}, finish=None, done=False)
     answer, watch = fails(
-        head + b"event: error\ndata: " + json.dumps({"error": error}).encode() + b"\n\n",
+        head + b"event: error\ndata: " + as_json({"error": error}) + b"\n\n",
         "openai",
         client,
     )
@@ -541,7 +539,7 @@ def test_case_19_the_same_from_the_other_dialect(client: DialectName) -> None:
         assert answer.verdicts == [("make_file", "block")]
 
 
-INTERLEAVED: list[dict[str, Any]] = [
+INTERLEAVED: list[Json] = [
     THINKING,
     SERVER_CALL | {"name": "web_search", "input": {"query": "x"}},
     SEARCHED,

@@ -4,31 +4,23 @@ import logging
 
 import pytest
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.errors import TookTooLong
 from protocol.records import ChunksRecord, ReleaseRecord, decode_records
 from settings.config import Config
 from streams import layout
 from streams.layout import Entry
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.owned_calls import BODY, START, chunk, fragment
+from tests.support.worker_calls import call_info, owned
 from workers.policy.call.owned import OwnedCall
 from workers.policy.call.release_queue import HELD_BYTES, PROGRESS_BYTES
 from workers.policy.call.waits import Waits
 
 
 def make(*, released: int = 0) -> OwnedCall:
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        Session(info, [], Config()),
-        policy_header="p@r",
-        released=released,
-        digest="",
-        recorded=0,
-    )
+    info = call_info(START.call_id, durable=True, max_arguments_bytes=1000)
+    call = owned(START, Session(info, [], Config()), released=released)
     call.begin(BODY)
     return call
 
@@ -97,7 +89,7 @@ def test_chunks_of_a_broken_step_are_on_record_once(
     # the session took them, and what it wants cannot be had
     monkeypatch.setattr(call.session.out, "drain", lambda: 1 / 0)
     assert call.feed_entry(entry) and call.is_broken
-    chunks = [r for r in call.end_records("policy_failed", -1, 5) if isinstance(r, ChunksRecord)]
+    chunks = of_kind(call.end_records("policy_failed", -1, 5), ChunksRecord)
     assert [(r.seq, list(r.raw)) for r in chunks] == [(1, list(entry.chunks))]
 
 

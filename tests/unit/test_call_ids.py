@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policy.base import Block, Policy, ToolCall, Verdict
 from policy.session.answer.ids import CallIds, minted
-from policy.session.effects import CallInfo, SessionEffects
+from policy.session.effects import SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
@@ -20,7 +20,9 @@ from protocol.events import BlockKind, BlockStart
 from protocol.records import EventRecord, ToolCallRecord
 from protocol.request import DialectName
 from settings.config import Config
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import function_call, response
+from tests.support.worker_calls import call_info
 
 CALL = "019b7600-0000-7000-8000-000000000001"
 OURS = "call_agnxmaaaabyabaaaaaaaaaaaae"
@@ -33,8 +35,8 @@ class Refuses(Policy):
         return Block("no")
 
 
-def history(client: DialectName, ids: Sequence[str]) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = [{"role": "user", "content": "x"}]
+def history(client: DialectName, ids: Sequence[str]) -> list[Json]:
+    messages: list[Json] = [{"role": "user", "content": "x"}]
     for identity in ids:
         if client == "openai":
             call = {
@@ -77,7 +79,7 @@ def frames(upstream: DialectName, ids: Sequence[str], *, kind: str = "tool_use")
             ),
             b"data: [DONE]\n\n",
         ]
-    events: list[dict[str, Any]] = [
+    events: list[Json] = [
         {"type": "message_start", "message": {"id": "m", "model": "m", "content": []}}
     ]
     for index, identity in enumerate(ids):
@@ -104,20 +106,7 @@ def told(
     kind: str = "tool_use",
 ) -> SessionEffects:
     """What a session does with an answer that has calls of these ids."""
-    info = CallInfo(
-        CALL,
-        1,
-        client,
-        "chat" if client == "openai" else "messages",
-        "k",
-        "",
-        "n",
-        "g",
-        "p",
-        "r",
-        False,
-        2**20,
-    )
+    info = call_info(CALL, client)
     session = Session(info, policies, Config())
     body = {
         "model": f"demo-{upstream}",
@@ -125,13 +114,13 @@ def told(
         "stream": whole is None,
         "messages": history(client, before),
     }
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     session.turns([])
     if whole is None:
         session.chunks(1, frames(upstream, ids, kind=kind))
         session.eof()
     else:
-        session.body(1, json.dumps(whole).encode())
+        session.body(1, as_json(whole))
     return session.drain()
 
 
@@ -221,15 +210,13 @@ def test_who_counts_anew_in_each_answer_gives_no_two_conversations_one_id(
     given_out = []
     for call_id in (CALL, CALL.replace("0001", "0002")):
         session = Session(
-            CallInfo(
-                call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20
-            ),
+            call_info(call_id, "responses"),
             [],
             config,
         )
         session.begin(b'{"model":"gpt-5.5","input":"x"}')
         if dialect == "responses":
-            answer: dict[str, Any] = response([function_call("call_0", "first_tool", "{}")])
+            answer: Json = response([function_call("call_0", "first_tool", "{}")])
         else:
             call = {
                 "id": "call_0",
@@ -242,7 +229,7 @@ def test_who_counts_anew_in_each_answer_gives_no_two_conversations_one_id(
                 "model": "m",
                 "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
             }
-        session.body(1, json.dumps(answer).encode())
+        session.body(1, as_json(answer))
         effects = session.drain()
         assert released(effects) == recorded(effects)
         given_out += released(effects)

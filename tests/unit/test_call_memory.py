@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from settings.config import Config, Limits
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry
 from tests.support.checks.owned_calls import BODY, START, fragment
-from workers.policy.call.owned import OwnedCall
+from tests.support.worker_calls import call_info, owned
 from workers.policy.facts import FactWatcher
 from workers.policy.release import Releaser
 
@@ -73,17 +72,8 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     uncounted: Any = SimpleNamespace(add=lambda shard, key, size: None)
     releaser = Releaser(redis, calls, uncounted, max_reply=10, strict=False)
     facts = FactWatcher(redis, nobody, nobody, nobody, Limits(), calls, nobody)
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 2 * SIZE)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        Session(info, [RULES], Config()),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+    info = call_info(START.call_id, durable=True, max_arguments_bytes=2 * SIZE)
+    call = owned(START, Session(info, [RULES], Config()))
     call.begin(BODY)
     for blob in blobs:
         call.feed_entry(layout.unpack_entry(blob))

@@ -1,12 +1,9 @@
 """What the end of a call says of its record, and what it tells of what the gateway relayed."""
 
-import json
 from hashlib import sha256
-from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.records import (
     BlockRecord,
@@ -19,50 +16,26 @@ from protocol.records import (
 )
 from settings.config import Config
 from streams import layout, scripts
-from streams.layout import Entry, Relayed, Start
+from streams.layout import Entry, Relayed
 from streams.metrics import Count, pack
+from tests.support.checks.kinds import of_kind
+from tests.support.checks.owned_calls import BODY
 from tests.support.checks.record import tool_call_record
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info, owned, start_of
 from workers.call_totals import DecisionCounts
 from workers.policy.call.owned import OwnedCall
 
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
 SUM = sha256(b"relayed").digest()
 
 
 def make(
     *, released: int = 0, recorded: int = 0, written: int = 0, body_sha256: bytes = b""
 ) -> OwnedCall:
-    start = Start(
-        call_id=layout.new_call_id(),
-        at=1,
-        gateway="g",
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("p",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=body_sha256 or sha256(BODY).digest(),
-    )
-    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
+    start = start_of(b"", layout.new_call_id(), body_sha256=body_sha256 or sha256(BODY).digest())
+    info = call_info(start.call_id, durable=True, max_arguments_bytes=1000)
     session = Session(info, [], Config())
-    return OwnedCall(
-        start,
-        "t",
-        "1-0",
-        session,
-        policy_header="p@r",
-        released=released,
-        digest="",
-        recorded=recorded,
-        written=written,
-    )
+    return owned(start, session, released=released, recorded=recorded, written=written)
 
 
 def begun() -> OwnedCall:
@@ -74,13 +47,13 @@ def begun() -> OwnedCall:
 def chunk(delta: object, finish: str | None = None) -> bytes:
     return (
         b"data: "
-        + json.dumps(
+        + as_json(
             {
                 "id": "x",
                 "model": "m",
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
             }
-        ).encode()
+        )
         + b"\n\n"
     )
 
@@ -99,7 +72,7 @@ def closing(told: Relayed | bytes | None, seq: int, text: str = "complete") -> E
 
 
 def end_of(records: list[Record]) -> EndRecord:
-    [end] = [r for r in records if isinstance(r, EndRecord)]
+    [end] = of_kind(records, EndRecord)
     return end
 
 
@@ -108,7 +81,7 @@ def test_what_is_released_goes_with_the_hash_that_is_on_record() -> None:
     release(call, records)
     call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
     reply = release(call, records)
-    [released] = [r for r in records if isinstance(r, ReleaseRecord)]
+    [released] = of_kind(records, ReleaseRecord)
     assert (
         reply.data
         and reply.sha256 == released.sha256 == sha256(reply.data).digest()
@@ -155,7 +128,7 @@ def test_the_end_says_how_much_a_whole_record_holds() -> None:
     call.feed_entry(closing(Relayed(2, SUM), 6))
     records += call.end_records("complete", 2, 5)
     end = end_of(records)
-    blocks = [r for r in records if isinstance(r, BlockRecord)]
+    blocks = of_kind(records, BlockRecord)
     assert (end.chunks, end.releases, end.decisions, end.relayed_sha256) == (
         4,
         2,
@@ -172,9 +145,7 @@ def whole_with_a_call() -> Entry:
         "message": {"role": "assistant", "content": None, "tool_calls": [tool]},
         "finish_reason": "tool_calls",
     }
-    return Entry(
-        1, 1, "body", [json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode()]
-    )
+    return Entry(1, 1, "body", [as_json({"id": "x", "model": "m", "choices": [choice]})])
 
 
 @pytest.mark.parametrize(("commit", "verdict"), [(b"1", "allow"), (b"late", "block")])
@@ -184,7 +155,7 @@ def test_a_whole_answer_is_recorded_with_its_verdict(commit: bytes, verdict: str
     call.feed_entry(whole_with_a_call())
     [block] = call.waits.open_commits
     release(call, records)
-    assert not [r for r in records if isinstance(r, ChunksRecord)] and not call.queue.record_held()
+    assert not of_kind(records, ChunksRecord) and not call.queue.record_held()
     call.feed_fact(layout.commit_field(block), commit, 2)
     release(call, records)
     call.feed_entry(closing(Relayed(2, SUM), 2))
@@ -266,13 +237,13 @@ def test_what_the_gateway_says_at_the_end_is_no_chunk_though_the_session_breaks_
     call.feed_entry(closing(Relayed(0, SUM), 1))
     assert call.is_broken
     records = call.end_records("policy_failed", -1, 5)
-    assert not [r for r in records if isinstance(r, ChunksRecord)] and end_of(records).chunks == 0
+    assert not of_kind(records, ChunksRecord) and end_of(records).chunks == 0
 
 
 def test_what_the_client_got_beside_releases_is_on_record() -> None:
     call = begun()
     call.feed_entry(closing(Relayed(1, SUM, [(1, 3), (4, 1)], b"data: gone\n\n"), 1))
-    events = [r for r in call.end_records("stream_timeout", 2, 5) if isinstance(r, EventRecord)]
+    events = of_kind(call.end_records("stream_timeout", 2, 5), EventRecord)
     assert [(e.kind, e.number, e.detail) for e in events] == [
         ("keepalive", 1, "3"),
         ("keepalive", 4, "1"),
@@ -280,7 +251,7 @@ def test_what_the_client_got_beside_releases_is_on_record() -> None:
     ]
     other = begun()
     other.feed_entry(closing(Relayed(1, SUM, [], b"frame", 7), 1))
-    events = [r for r in other.end_records("complete", 2, 5) if isinstance(r, EventRecord)]
+    events = of_kind(other.end_records("complete", 2, 5), EventRecord)
     assert [(e.kind, e.number, e.detail) for e in events] == [("late", 7, "frame")]
 
 
@@ -337,7 +308,7 @@ def test_a_tool_call_counts_as_blocked_by_the_last_word_on_it() -> None:
     decided = DecisionCounts()
     for block, verdict in enumerate(("allow", "block", "replace", "allow", "block")):
         decided.add([tool_call_record("c", block=block, verdict=verdict)])
-    later: dict[str, Any] = {"call_id": "c", "at": 1, "reason": "r", "policy": "p"}
+    later: Json = {"call_id": "c", "at": 1, "reason": "r", "policy": "p"}
     decided.add(
         [
             BlockRecord(

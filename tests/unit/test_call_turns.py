@@ -2,13 +2,11 @@
 the call over."""
 
 import json
-from hashlib import sha256
 from typing import Any
 
 import pytest
 
 from policy.session import opening
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.dialects.turns import (
     Lost,
@@ -23,12 +21,13 @@ from protocol.request import ChatRequest, DialectName, ToolResultPart, ToolUsePa
 from protocol.target import Target
 from settings.config import Config
 from streams import layout
-from streams.layout import Start
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
 from workers.policy.turns import NONE, pack_newest, unpack_fact
 
 CALL = {"id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "claude-x",
         "messages": [
@@ -37,25 +36,10 @@ BODY = json.dumps(
             {"role": "tool", "tool_call_id": "toolu_1", "content": "y"},
         ],
     }
-).encode()
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000",
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
 )
-THINKING: dict[str, Any] = {"type": "thinking", "thinking": "t", "signature": "s"}
-USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
+START = start_of(BODY)
+THINKING: Json = {"type": "thinking", "thinking": "t", "signature": "s"}
+USE: Json = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}
 STORED = [StoredTurn("c", [THINKING, USE], "", ("toolu_1",), "claude")]
 UPSTREAM = {"dialect": "anthropic", "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
 
@@ -64,17 +48,8 @@ def make(facts: dict[str, bytes] | None = None) -> OwnedCall:
     config = Config.model_validate(
         {"upstreams": {"claude": UPSTREAM}, "models": [{"match": "claude-*", "upstream": "claude"}]}
     )
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        Session(info, [], config),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+    info = call_info(START.call_id, durable=True, max_arguments_bytes=1000)
+    call = owned(START, Session(info, [], config))
     call.waits.facts.update(facts or {})
     call.begin(BODY)
     return call
@@ -96,7 +71,9 @@ def test_ids_to_look_up_are_the_last_each_once_and_only_of_the_other_dialect() -
     def wanted(
         *turns: Turn, client: DialectName = "openai", upstream: DialectName = "anthropic"
     ) -> WantedTurns | None:
-        call = CallInfo(START.call_id, 1, client, "chat", "k", "", "n", "g", "p", "r", True, 1000)
+        call = call_info(
+            START.call_id, client, endpoint="chat", durable=True, max_arguments_bytes=1000
+        )
         request = ChatRequest(dialect=client, model="m", turns=turns)
         return opening.lookup(
             call, opening.Destination("u", upstream, Target(dialect=upstream)), request

@@ -1,21 +1,19 @@
 """Answers without tool calls that a Responses client goes on with: what sealed them comes back from
 the record."""
 
-import json
-from typing import Any
-
 import pytest
 
-from policy.session.effects import CallInfo, SendUpstream
+from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.dialects.table import DIALECTS
 from protocol.dialects.turns import StoredTurn, WantedTurns
 from protocol.stored_answers import StoredAnswers
 from settings.config import Config
 from tests.support.checks.decoding import turns_of
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import response
+from tests.support.worker_calls import call_info
 
-Json = dict[str, Any]
 EARLIER = "0197a1b2-0000-7000-8000-000000000001"
 ITEM = f"msg_{EARLIER.replace('-', '')}_1"
 SEAL = "c2VhbA"
@@ -84,7 +82,7 @@ def whole(upstream: str) -> bytes:
                 "id": "x",
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
             }
-    return json.dumps(said).encode()
+    return as_json(said)
 
 
 def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
@@ -94,7 +92,7 @@ def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
         {"upstreams": {"up": one}, "models": [{"match": "*", "upstream": "up"}]}
     )
     session = Session(
-        CallInfo("c", 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20),
+        call_info("c", "responses"),
         [],
         config,
     )
@@ -103,7 +101,7 @@ def going_on(upstream: str, text: str) -> tuple[WantedTurns, str]:
         "input": "next",
         "previous_response_id": f"resp_{EARLIER.replace('-', '')}",
     }
-    session.begin(json.dumps(asked | {"reasoning": {"effort": "high"}}).encode())
+    session.begin(as_json(asked | {"reasoning": {"effort": "high"}}))
     said = {
         "type": "message",
         "role": "assistant",

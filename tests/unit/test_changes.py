@@ -26,6 +26,7 @@ from protocol.request import (
 )
 from tests.support.checks.approving import SCHEMA, approving
 from tests.support.clients.changed import BODIES, MODEL, every_way, sent_by, texts
+from tests.support.json_values import Json
 
 OTHER = {
     "type": "object",
@@ -39,14 +40,14 @@ def replacing(**changes: Any) -> Callable[[ChatRequest], ChatRequest]:
     return lambda request: msgspec.structs.replace(request, **changes)
 
 
-def at(body: dict[str, Any], path: str) -> Any:
+def at(body: Json, path: str) -> Any:
     value: Any = body
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
-def by(openai: Any, anthropic: Any) -> Callable[[DialectName, DialectName, dict[str, Any]], bool]:
+def by(openai: Any, anthropic: Any) -> Callable[[DialectName, DialectName, Json], bool]:
     """A check by the dialect of the upstream."""
     return lambda client, upstream, body: bool(
         (openai if upstream == "openai" else anthropic)(body)
@@ -61,7 +62,7 @@ def new_turns(request: ChatRequest) -> tuple[Turn, ...]:
     )
 
 
-def has_new_turns(body: dict[str, Any]) -> bool:
+def has_new_turns(body: Json) -> bool:
     said = texts(body["messages"])
     is_error = '"is_error": true' in said or "[error] new result" in said
     return (
@@ -71,11 +72,11 @@ def has_new_turns(body: dict[str, Any]) -> bool:
     )
 
 
-Check = Callable[[DialectName, DialectName, dict[str, Any]], bool]
+Check = Callable[[DialectName, DialectName, Json], bool]
 Change = Callable[[ChatRequest], Any]
 
 
-def names(body: dict[str, Any]) -> list[str]:
+def names(body: Json) -> list[str]:
     return [t.get("name") or t["function"]["name"] for t in body.get("tools", ())]
 
 
@@ -314,13 +315,13 @@ def crossed(client: DialectName, upstream: DialectName) -> bool:
     return client != upstream
 
 
-def thought(body: dict[str, Any]) -> tuple[Any, Any]:
+def thought(body: Json) -> tuple[Any, Any]:
     return at(body, "thinking.type"), at(body, "output_config.effort") or body.get(
         "reasoning_effort"
     )
 
 
-def user_of(client: DialectName, upstream: DialectName, body: dict[str, Any]) -> Any:
+def user_of(client: DialectName, upstream: DialectName, body: Json) -> Any:
     found = (
         at(body, "metadata.user_id")
         if upstream == "anthropic"

@@ -1,7 +1,6 @@
 """The checker of the chaos run finds what it looks for: a hostile client that got something, an
 innocent one that was ended."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,22 +14,18 @@ from tests.chaos.check import innocent_faults, page_faults
 from tests.chaos.check_hostile import hostile_faults, line_faults
 from tests.chaos.load import Done
 from tests.support.checks.invariants import Recorded, Seen, sum_faults
+from tests.support.json_values import Json, as_json
+from tests.support.upstreams.cases import frames as anthropic
 
 
-def openai(*deltas: dict[str, Any]) -> bytes:
+def openai(*deltas: Json) -> bytes:
     frames = [
         {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
     ]
-    return (
-        b"".join(b"data: " + json.dumps(f).encode() + b"\n\n" for f in frames) + b"data: [DONE]\n\n"
-    )
+    return b"".join(b"data: " + as_json(f) + b"\n\n" for f in frames) + b"data: [DONE]\n\n"
 
 
-def anthropic(*events: dict[str, Any]) -> bytes:
-    return b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in events)
-
-
-def call(name: str, arguments: str) -> dict[str, Any]:
+def call(name: str, arguments: str) -> Json:
     return {
         "tool_calls": [{"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}}]
     }

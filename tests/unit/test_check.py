@@ -3,7 +3,6 @@ text."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,15 +11,14 @@ from settings.config import Config, Key
 from sluice.check import check, time_limit
 from sluice.check.trial import Tried, demo_judgement, try_call, try_text
 from sluice.config_file import parse
+from tests.support.json_values import Json
 
 UPSTREAM = (
     "upstreams: {u: {dialect: openai, base_url: 'http://h/v1', api_key_env: MY_KEY}}\nmodels:"
     " [{match: 'gpt-*', upstream: u}]\n"
 )
 DECIDES = "policies: {default: [{use: tool_rules, deny: [{}]}]}"
-RULES: list[dict[str, Any]] = [
-    {"use": "tool_rules", "deny": [{"tool": "bash", "reason": "no_shell"}]}
-]
+RULES: list[Json] = [{"use": "tool_rules", "deny": [{"tool": "bash", "reason": "no_shell"}]}]
 BASH = json.dumps({"command": "rm -rf /"})
 
 
@@ -386,7 +384,7 @@ def test_keys_with_policies_that_there_are_not_are_said() -> None:
     ]
 
 
-def config(*steps: dict[str, Any]) -> Config:
+def config(*steps: Json) -> Config:
     return Config.model_validate(
         {
             "policies": {"default": steps},

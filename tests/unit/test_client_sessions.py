@@ -16,6 +16,8 @@ from protocol.conversations.sessions import SessionHeaders
 from protocol.records import CallRecord, EventRecord
 from protocol.request import ChatRequest
 from settings.config import Config
+from tests.support.json_values import as_json
+from tests.support.worker_calls import call_info
 
 UUID = "b3a2e6b0-3f0c-4c7e-9a55-0e6d1f5a7c11"
 CLAUDE = {
@@ -120,27 +122,14 @@ def _begun(
     call: CallInfo, body: dict[str, object], policies: list[Policy] | None = None
 ) -> tuple[CallRecord, list[EventRecord]]:
     session = Session(call, policies or [], Config())
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     records = session.drain().records
     return next(r for r in records if isinstance(r, CallRecord)), [
         r for r in records if isinstance(r, EventRecord) and r.kind == "identified"
     ]
 
 
-_CALL = CallInfo(
-    "019b7600-0000-7000-8000-000000000001",
-    1,
-    "anthropic",
-    "messages",
-    "k",
-    "",
-    "n",
-    "g",
-    "p",
-    "r",
-    False,
-    2**20,
-)
+_CALL = call_info("019b7600-0000-7000-8000-000000000001", "anthropic")
 _BODY: dict[str, object] = {
     "model": "demo",
     "max_tokens": 9,
@@ -156,9 +145,9 @@ def test_the_session_of_the_body_is_that_of_the_call_and_an_event_says_so() -> N
     # a second owner, or one that begins anew, says the same
     assert _begun(_CALL, body) == (record, [event])
     session = Session(_CALL, [], Config())
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     again = session.anew()
-    again.begin(json.dumps(body).encode())
+    again.begin(as_json(body))
     assert [record, event] == again.drain().records[:2]
 
 

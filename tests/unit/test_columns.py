@@ -23,6 +23,7 @@ from protocol.records import (
 from scripts.columns import PAGE, page
 from streams.layout import Start, pack_start, unpack_start
 from tests.support.checks.record import call_id, judgement_record
+from tests.support.worker_calls import start_of
 
 WITH_RECORD = [table for table in TABLES if table.record is not None]
 
@@ -80,22 +81,7 @@ def test_a_fact_that_fits_no_column_is_kept_in_an_event() -> None:
 
 
 def test_start_is_as_long_as_its_fields_and_goes_there_and_back() -> None:
-    start = Start(
-        call_id="c",
-        at=1,
-        gateway="g",
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("p",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=bytes(32),
-    )
+    start = start_of(b"", "c", body_sha256=bytes(32))
     assert (
         len(pack_start(start))
         == len(pack_start(msgspec.structs.replace(start, numbers={"n": 1}))) - 3

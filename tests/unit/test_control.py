@@ -25,7 +25,7 @@ from policy.loading import load, make
 from policy.monitors import table
 from policy.monitors.base import Monitor
 from policy.scores import AuditRule, ProtocolChoice, Score
-from policy.session.effects import CallInfo, SessionEffects
+from policy.session.effects import SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_ASKS
 from protocol.errors import PolicyFailed
@@ -38,7 +38,10 @@ from protocol.records import (
 )
 from protocol.request import ChatRequest
 from settings.config import Config, PolicyStep
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 CALL = ToolCall(1, 0, "t", "bash", '{"command": "ls"}', {"command": "ls"}, None, nonce="mark")
 NEUTRAL = "[Sluice blocked the tool call 'bash'. It was not executed. Call c.]"
@@ -95,13 +98,13 @@ def monitors(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def fixed(*says: Any, **more: Any) -> list[dict[str, Any]]:
+def fixed(*says: Any, **more: Any) -> list[Json]:
     return [
         {"use": "fixed", "name": f"m{place}", "says": one, **more} for place, one in enumerate(says)
     ]
 
 
-def control(*monitors: dict[str, Any], **options: Any) -> Control:
+def control(*monitors: Json, **options: Any) -> Control:
     request = ChatRequest(dialect="openai", model="demo")
     return Control(monitors=monitors, **options).for_call(Context("c", "root", "k", "", request))
 
@@ -173,7 +176,7 @@ def replaced(**changes: Any) -> ToolCall:
         ({"combine": "logit", "weights": {"m0": -1000}, "intercept": -1000}, 0.0),
     ],
 )
-def test_scores_become_one(options: dict[str, Any], score: float) -> None:
+def test_scores_become_one(options: Json, score: float) -> None:
     choice = choice_of(control(*fixed(0.2, 0.8), **options).on_tool_call(CALL))
     assert choice.score == pytest.approx(score)
     # who abstains has no part in it
@@ -308,7 +311,7 @@ def test_a_call_with_more_than_is_looked_at_is_critical() -> None:
 # --- who asks ---
 
 
-def asks(name: str, **more: Any) -> dict[str, Any]:
+def asks(name: str, **more: Any) -> Json:
     return {"use": "asks", "name": name, "judge": name, **more}
 
 
@@ -365,9 +368,9 @@ def test_an_answer_that_cannot_be_used_is_a_fault(answers: str) -> None:
 
 def played(policies: Sequence[Policy], *probabilities: float | str) -> SessionEffects:
     """What becomes of a call of `ls`, where judges answer that."""
-    call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "p", "r", False, 1_000)
+    call = call_info(nonce="nonce", max_arguments_bytes=1000)
     session = Session(call, policies, Config())
-    session.begin(json.dumps(REQUEST).encode())
+    session.begin(as_json(REQUEST))
     session.drain()
     session.chunks(
         1, [call_chunk(0, "bash", '{"command": "ls"}'), chunk(finish="tool_calls"), DONE]
@@ -391,7 +394,7 @@ def played(policies: Sequence[Policy], *probabilities: float | str) -> SessionEf
     return taken
 
 
-def series(*steps: dict[str, Any]) -> list[Policy]:
+def series(*steps: Json) -> list[Policy]:
     return load([PolicyStep.model_validate(step) for step in steps], session_version="7")[0]
 
 
@@ -409,7 +412,7 @@ def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
         "audit": {"rate": 1, "budget": {"count": 3}},
     }
     taken = played(series(step), 0.3, 0.7)
-    scores = [r for r in taken.records if isinstance(r, ScoreRecord)]
+    scores = of_kind(taken.records, ScoreRecord)
     assert [
         (s.step, s.monitor, s.policy, s.value, s.why, s.latency_ms, s.input_tokens, s.output_tokens)
         for s in scores
@@ -418,7 +421,7 @@ def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
         (1, "model", "control", 0.3, "w", 9, 300, 20),
         (2, "second", "control", 0.7, "w", 9, 300, 20),
     ]
-    [made] = [r for r in taken.records if isinstance(r, DecisionRecord)]
+    [made] = of_kind(taken.records, DecisionRecord)
     assert (made.policy, made.protocol, made.action, made.score, made.threshold) == (
         "control",
         "threshold",
@@ -427,9 +430,9 @@ def test_scores_and_the_choice_are_on_record_with_the_call() -> None:
         0.6,
     )
     assert (made.audit, made.audit_rate, made.audit_budget) == ("sampled", 1.0, 3)
-    [call] = [r for r in taken.records if isinstance(r, ToolCallRecord)]
+    [call] = of_kind(taken.records, ToolCallRecord)
     assert (call.verdict, call.reason, call.policy) == ("block", "score", "control")
-    assert len([r for r in taken.records if isinstance(r, JudgementRecord)]) == 2
+    assert len(of_kind(taken.records, JudgementRecord)) == 2
     assert texts(taken.outputs) == NEUTRAL
 
 
@@ -439,7 +442,7 @@ def test_what_a_rule_blocks_no_monitor_lets_pass() -> None:
         ({"use": "control", "monitors": fixed(0.0)}, rules),
         (rules, {"use": "control", "monitors": [asks("a")]}),
     ):
-        [call] = [r for r in played(series(*steps)).records if isinstance(r, ToolCallRecord)]
+        [call] = of_kind(played(series(*steps)).records, ToolCallRecord)
         assert (call.verdict, call.policy, call.rule) == ("block", "tool_rules", "no-bash")
 
 
@@ -455,7 +458,7 @@ def test_what_a_rule_blocks_no_monitor_lets_pass() -> None:
         ),
     ],
 )
-def test_the_model_is_told_no_more_than_feedback_says(options: dict[str, Any], said: str) -> None:
+def test_the_model_is_told_no_more_than_feedback_says(options: Json, said: str) -> None:
     taken = played(
         series(
             {
@@ -526,7 +529,7 @@ def test_a_series_asks_no_more_often_than_there_may_be_questions() -> None:
         ({"monitors": fixed(0.1), "odd": 1}, "odd: "),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(options: dict[str, Any], said: str) -> None:
+def test_what_makes_no_sense_is_refused_with_its_place(options: Json, said: str) -> None:
     with pytest.raises(PolicyFailed, match=said):
         make(PolicyStep.model_validate({"use": "control", **options}))
 
@@ -548,7 +551,7 @@ def test_audits_are_a_rule_of_the_choice() -> None:
 def in_order(order: Sequence[int], *, durable: bool) -> tuple[str, list[Any]]:
     """The hash of what two calls come to, and their rows, where the questions about them are
     answered in that order."""
-    call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "p", "r", durable, 1_000)
+    call = call_info(nonce="nonce", durable=durable, max_arguments_bytes=1000)
     step = {
         "use": "control",
         "monitors": [*fixed(0.2), *MODELS],
@@ -556,7 +559,7 @@ def in_order(order: Sequence[int], *, durable: bool) -> tuple[str, list[Any]]:
         "audit": {"rate": 0.5, "at": 0.3},
     }
     session = Session(call, series(step), Config())
-    session.begin(json.dumps(REQUEST).encode())
+    session.begin(as_json(REQUEST))
     session.drain()
     raw = [call_chunk(n, "bash", f'{{"command": "ls {n}"}}') for n in range(2)]
     session.chunks(1, [*raw, chunk(finish="tool_calls"), DONE])

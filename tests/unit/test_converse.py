@@ -12,7 +12,7 @@ from protocol import codecs
 from protocol.bytes.eventstream import EventStreamSplitter, message
 from protocol.bytes.json_strict import loads_arguments, normal_arguments
 from protocol.citations import Citation
-from protocol.dialects.table import CLIENTS, DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import NotFound, RateLimited, RemoteProtocolError
 from protocol.events import (
     ArgumentsDelta,
@@ -29,16 +29,15 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from protocol.request import ChatRequest
 from tests.support.checks.decoding import by_block, digest
-from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams import converse as made
 
 SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"
-CALL = "01990000-0000-7000-8000-00000000abcd"
 
 
-def entries() -> list[dict[str, Any]]:
+def entries() -> list[Json]:
     path = SHARED / "expected.json"
     found = json.loads(path.read_text())["entries"] if path.exists() else []
     return [e for e in found if e["api"] == "bedrock-converse" and e["http_status"] == 200]
@@ -111,9 +110,9 @@ def decode(body: bytes, sizes: list[int] | None = None) -> list[Event]:
     return events + decoder.finish()
 
 
-def facts(events: list[Event]) -> dict[str, Any]:
+def facts(events: list[Event]) -> Json:
     """The same as `read_by_botocore`."""
-    found: dict[str, Any] = {
+    found: Json = {
         "text": {},
         "thinking": {},
         "signature": {},
@@ -153,11 +152,11 @@ def facts(events: list[Event]) -> dict[str, Any]:
     return found
 
 
-def body_of(entry: dict[str, Any]) -> bytes:
+def body_of(entry: Json) -> bytes:
     return bytes((SHARED / entry["file"]).read_bytes())
 
 
-def events_of(entry: dict[str, Any]) -> list[Event]:
+def events_of(entry: Json) -> list[Event]:
     body = body_of(entry)
     return decode(body) if entry["kind"] == "eventstream" else codecs.decode_whole("converse", body)
 
@@ -167,7 +166,7 @@ def test_the_recorded_facts_come_out(name: str) -> None:
     need()
     want = RECORDED[name]["facts"]
     events = events_of(RECORDED[name])
-    got, blocks = facts(events), [e for e in events if isinstance(e, BlockStart)]
+    got, blocks = facts(events), of_kind(events, BlockStart)
     text, thinking = "".join(got["text"].values()), "".join(got["thinking"].values())
     assert (len(text), digest(text), len(thinking)) == (
         want["text_chars"],
@@ -187,44 +186,6 @@ def test_the_recorded_facts_come_out(name: str) -> None:
     assert sum(isinstance(e, AttachmentDelta) for e in events) == sum(
         want.get("citations", {}).values()
     )
-
-
-FINISH = {
-    "end_turn": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "refusal": "content_filter",
-}
-
-
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("name", [*OWN, *RECORDED])
-def test_clients_of_both_dialects_get_it(name: str, stream: bool) -> None:
-    events = decode(OWN[name]) if name in OWN else events_of(RECORDED[name])
-    want = facts(events)
-    calls = [
-        (c[0], c[1], loads_arguments(normal_arguments(c[3])))
-        for c in want["calls"].values()
-        if not c[2]
-    ]
-
-    def encoded(client: str) -> bytes:
-        request = ChatRequest(dialect=client, model="m", stream=stream, include_usage=True)
-        return CLIENTS[client].encoder(request, call_id=CALL, created=1).encode(by_block(events))
-
-    choice = openai_answer(encoded("openai"), stream=stream).choices[0]
-    text, thinking = "".join(want["text"].values()), "".join(want["thinking"].values())
-    assert (choice.message.content or "", choice.finish_reason) == (text, FINISH[want["stop"]])
-    told: list[Any] = list(choice.message.tool_calls or ())
-    assert [(c.id, c.function.name, json.loads(c.function.arguments)) for c in told] == calls
-    beside = choice.message.model_extra or {}
-    assert (beside.get("reasoning_content") or beside.get("reasoning") or "") == thinking
-    answer = anthropic_answer(encoded("anthropic"), stream=stream)
-    assert "".join(b.text for b in answer.content if b.type == "text") == text
-    assert "".join(b.thinking for b in answer.content if b.type == "thinking") == thinking
-    assert [(b.id, b.name, b.input) for b in answer.content if b.type == "tool_use"] == calls
-    assert answer.stop_reason == want["stop"]
-    assert (answer.usage.input_tokens, answer.usage.output_tokens) == want["usage"]
 
 
 def test_a_changed_byte_is_an_error_and_never_another_event() -> None:
@@ -293,7 +254,7 @@ def test_a_citation_may_come_before_its_text() -> None:
     assert lone[1] == Opaque("citation of no text")
 
 
-def _web(*urls: str) -> list[dict[str, Any]]:
+def _web(*urls: str) -> list[Json]:
     return [{"location": {"web": {"domain": "d", "url": url}}} for url in urls]
 
 
@@ -315,7 +276,7 @@ def test_a_block_of_citations_alone_is_about_the_text_before_it(
 ) -> None:
     """A text, its citations (as Nova's search says them) or, for None, a call of the provider's."""
     pieces: list[made.Event] = [made.begun()]
-    content: list[dict[str, Any]] = []
+    content: list[Json] = []
     for index, block in enumerate(blocks):
         if block is None:
             pieces += [
@@ -344,7 +305,7 @@ def test_a_block_of_citations_alone_is_about_the_text_before_it(
         "usage": {},
     }
     streamed = decode(made.written(*pieces, *made.ended("end_turn")))
-    for events in (streamed, codecs.decode_whole("converse", json.dumps(whole).encode())):
+    for events in (streamed, codecs.decode_whole("converse", as_json(whole))):
         found = [(e.index, e.value.url) for e in events if isinstance(e, AttachmentDelta)]
         assert sorted([*found, *((-1, e.what) for e in events if isinstance(e, Opaque))]) == sorted(
             wanted
@@ -438,7 +399,7 @@ def test_fields_of_a_model_that_say_nothing_are_not_named(fields: Any, withheld:
     }
     for events in (
         decode(made.written(made.begun(), stop)),
-        codecs.decode_whole("converse", json.dumps(whole).encode()),
+        codecs.decode_whole("converse", as_json(whole)),
     ):
         assert sum(isinstance(e, Opaque) for e in events) == withheld
 
@@ -575,7 +536,7 @@ def test_a_malformed_answer_is_a_failure(reason: str) -> None:
 )
 def test_an_error_answer_is_read_by_its_kind(status: int, name: str, kind: str) -> None:
     failed = DIALECTS["converse"].decode_error(
-        status, json.dumps({"__type": name, "message": "why"}).encode(), "3"
+        status, as_json({"__type": name, "message": "why"}), "3"
     )
     assert (failed.kind, failed.message, failed.status, failed.retry_after) == (
         kind,
@@ -622,7 +583,7 @@ def test_a_whole_answer_is_read_block_by_block() -> None:
         "usage": {"inputTokens": 1},
         "trace": {"a": 1},
     }
-    events = codecs.decode_whole("converse", json.dumps(body).encode())
+    events = codecs.decode_whole("converse", as_json(body))
     kinds = [(e.index, e.kind) for e in events if isinstance(e, BlockStart)]
     assert kinds == [
         (0, "thinking"),
@@ -648,8 +609,8 @@ def test_a_whole_answer_is_read_block_by_block() -> None:
         b"[]",
         b"{",
         b'{"output": {}}',
-        json.dumps(body | {"output": two}).encode(),
-        json.dumps(body | {"stopReason": "odd"}).encode(),
+        as_json(body | {"output": two}),
+        as_json(body | {"stopReason": "odd"}),
     ):
         with pytest.raises(RemoteProtocolError):
             codecs.decode_whole("converse", wrong)

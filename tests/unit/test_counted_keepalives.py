@@ -8,7 +8,6 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.bounds import FIRST_KEEPALIVE_S
 from protocol.dialects.table import CLIENTS
@@ -16,9 +15,11 @@ from protocol.events import UpstreamFailed
 from settings.config import Config
 from streams.layout import Entry, unpack_reply
 from tests.support.checks.owned_calls import START, chunk
+from tests.support.json_values import as_json
+from tests.support.worker_calls import call_info, owned
 from workers.policy.call.owned import OwnedCall
 
-BODY = json.dumps({"model": "demo", "stream": True, "input": "x", "instructions": "long"}).encode()
+BODY = as_json({"model": "demo", "stream": True, "input": "x", "instructions": "long"})
 CHAT = {
     "upstreams": {"chat": {"dialect": "openai", "base_url": "http://127.0.0.1:1"}},
     "models": [{"match": "*", "upstream": "chat"}],
@@ -30,20 +31,9 @@ def opened(*, released: int = 0, digest: str = "", recorded: int = 0) -> OwnedCa
     start = msgspec.structs.replace(
         START, dialect="responses", endpoint="responses", body_sha256=sha256(BODY).digest()
     )
-    info = CallInfo(
-        START.call_id, 1, "responses", "responses", "k", "", "n", "g", "p", "r", True, 1000
-    )
+    info = call_info(START.call_id, "responses", durable=True, max_arguments_bytes=1000)
     session = Session(info, [], Config.model_validate(CHAT))
-    call = OwnedCall(
-        start,
-        "t",
-        "1-0",
-        session,
-        policy_header="p@r",
-        released=released,
-        digest=digest,
-        recorded=recorded,
-    )
+    call = owned(start, session, released=released, digest=digest, recorded=recorded)
     call.begin(BODY)
     return call
 

@@ -9,10 +9,12 @@ import pytest
 
 from policy.judging.view import keep, view
 from protocol import codecs
-from protocol.dialects.table import CLIENTS, DIALECTS
+from protocol.dialects.table import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request
 
 CSV = "a,b\n1,2\n"
 DATA = base64.b64encode(CSV.encode()).decode()
@@ -25,21 +27,21 @@ TABLE = {
 }
 
 
-def body(client: str, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+def body(client: str, *parts: Json, **more: Any) -> Json:
     field = "input" if client == "responses" else "messages"
     bound = {"max_tokens": 10} if client == "anthropic" else {}
     return {"model": "m", field: [{"role": "user", "content": list(parts)}], **bound, **more}
 
 
 def write(
-    client: str, upstream: DialectName, asked: dict[str, Any], **target: Any
-) -> tuple[dict[str, Any], Translated]:
-    request = CLIENTS[client].decode_request(json.dumps(asked).encode())
+    client: str, upstream: DialectName, asked: Json, **target: Any
+) -> tuple[Json, Translated]:
+    request = read_request(client, asked)
     written = codecs.encode_request(request, Target(dialect=upstream, **target))
     return json.loads(written.body or b"{}"), written
 
 
-def file(client: str, label: str, name: str, content: str = DATA) -> dict[str, Any]:
+def file(client: str, label: str, name: str, content: str = DATA) -> Json:
     data = f"data:{label};base64,{content}"
     if client == "openai":
         return {"type": "file", "file": {"filename": name, "file_data": data}}
@@ -177,10 +179,8 @@ def test_what_a_client_says_of_itself_goes_to_its_vendor_alone(
 
 
 def test_judges_do_not_see_it_either() -> None:
-    request = CLIENTS["anthropic"].decode_request(
-        json.dumps(
-            body("anthropic", {"type": "text", "text": "hi"}, system=prompts("1")[0])
-        ).encode()
+    request = read_request(
+        "anthropic", body("anthropic", {"type": "text", "text": "hi"}, system=prompts("1")[0])
     )
     assert (
         "billing" not in view(keep(request, 5, 10_000), 10_000).json

@@ -2,7 +2,6 @@
 learns nothing of it."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -40,6 +39,7 @@ from tests.support.checks.deferred import (
 )
 from tests.support.clients.answering import Answer, direct
 from tests.support.clients.sdk_answers import WAYS
+from tests.support.json_values import Json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import (
     began,
@@ -207,9 +207,9 @@ def test_thinking_of_the_other_model_is_left_out_and_it_is_asked_without() -> No
     ],
 )
 def test_the_model_goes_on_without_thinking_where_another_spoke(
-    content: list[dict[str, Any]], thinks: bool
+    content: list[Json], thinks: bool
 ) -> None:
-    history: list[dict[str, Any]] = [
+    history: list[Json] = [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": content},
         {

@@ -33,7 +33,7 @@ from policy.base import (
 )
 from policy.session.answer.slots import FIRST_SUSPECT
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Output, Respond, SendUpstream
+from policy.session.effects import Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS as TABLE
 from protocol.events import BlockKind, BlockStart, TextDelta
@@ -48,13 +48,16 @@ from protocol.records import (
 from protocol.request import DialectName, Endpoint
 from protocol.server_tools.data import table
 from tests.support.checks.deferred import DIALECTS, FIRST, OTHER, SEARCHES, TOOLS
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.order import check_chat_frames, check_messages_frames
 from tests.support.clients.answering import direct
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text, whole
 from tests.support.upstreams.frames import delta, end, start, stop
 from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.turns import events
+from tests.support.worker_calls import call_info
 
 WORDS = ("look", "deploy", "ask", "swap", "stop", "nobody")
 
@@ -238,19 +241,12 @@ class Run:
         seed: int,
     ) -> None:
         endpoint: Endpoint = "chat" if client == "openai" else "messages"
-        info = CallInfo(
+        info = call_info(
             "01990000-0000-7000-8000-00000000abcd",
-            1,
             client,
-            endpoint,
-            "k",
-            "",
-            "nonce",
-            "g",
-            "p",
-            "r",
-            durable,
-            2**20,
+            endpoint=endpoint,
+            nonce="nonce",
+            durable=durable,
             server_tools=tuple(table().families),
         )
         self.session = session_of(info, policies, SEARCHES)
@@ -275,7 +271,7 @@ class Run:
             "messages": [{"role": "user", "content": "go"}],
             "tools": [*names, *search],
         }
-        body = json.dumps(request).encode()
+        body = as_json(request)
         self.seq = 1
         self.step(lambda session: session.begin(body))
 
@@ -384,7 +380,7 @@ class Run:
             if answered == self.dispatches or self.session.state != "ACTIVE":
                 return self
             answered += 1
-            sent = [o for o in self.outputs if isinstance(o, SendUpstream)][-1]
+            sent = of_kind(self.outputs, SendUpstream)[-1]
             models.append(sent.upstream)
             body = bodies[upstream[sent.upstream]][answered % len(bodies[upstream[sent.upstream]])]
             made = events(body)
@@ -424,7 +420,7 @@ class Run:
             self.step(methodcaller("body", seq=self.seq, raw=body), 1)
 
 
-def _tools(client: DialectName, name: str) -> list[dict[str, Any]]:
+def _tools(client: DialectName, name: str) -> list[Json]:
     known = json.loads(json.dumps(TOOLS[client][0]))
     (known["function"] if client == "openai" else known)["name"] = name
     return [known]
@@ -445,7 +441,7 @@ def check(run: Run) -> None:
     assert run.session.state in ("ENDED", "FAILED"), "nothing more comes, and it waits"
     assert not run.early, "before it was committed"
     assert run.dispatches <= 8
-    calls = [r for r in run.records if isinstance(r, ToolCallRecord)]
+    calls = of_kind(run.records, ToolCallRecord)
     for kind in ToolCallRecord, ToolReleaseRecord:
         counted = Counter(r.block for r in run.records if isinstance(r, kind))
         assert not counted or max(counted.values()) == 1, (kind, counted)
@@ -498,7 +494,7 @@ def check(run: Run) -> None:
         and not {r.kind for r in run.records if isinstance(r, EventRecord)} & {"protocol_error"}
     ):
         assert told <= going_out, (told - going_out, "allowed, and did not go out")
-    rows = [r for r in run.records if isinstance(r, AttemptRecord)]
+    rows = of_kind(run.records, AttemptRecord)
     assert all(one.end_seq + 1 == two.first_seq for one, two in pairwise(rows)), rows
     assert sum(r.chosen and r.segment == rows[-1].segment for r in rows) <= 1
     assert not any(isinstance(o, TextDelta) and not isinstance(o.text, str) for o in run.outputs)

@@ -22,11 +22,12 @@ from tests.support.checks.deferred import (
     ended,
 )
 from tests.support.clients.answering import Answer, direct
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.cases import calls_of, text_of
 from tests.support.upstreams.recordings import Recording
 
-DETAILS: dict[DialectName, dict[str, Any]] = {
+DETAILS: dict[DialectName, Json] = {
     "openai": {
         "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0, "accepted_prediction_tokens": 0},
@@ -89,10 +90,10 @@ def rich(
             {} if bare else {"x_groq": {"id": "req_1"}}
         )
         return (
-            b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in [*frames, last])
+            b"".join(b"data: " + as_json(frame) + b"\n\n" for frame in [*frames, last])
             + b"data: [DONE]\n\n"
         )
-    message: dict[str, Any] = {
+    message: Json = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -101,7 +102,7 @@ def rich(
         "stop_reason": None,
         "stop_sequence": None,
     }
-    blocks: list[dict[str, Any]] = [
+    blocks: list[Json] = [
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": said}},
         {"type": "content_block_stop", "index": 0},
@@ -118,7 +119,7 @@ def rich(
             {"type": "content_block_stop", "index": 1},
         ]
     delta = {"stop_reason": "tool_use" if call else "end_turn", "stop_sequence": None}
-    extra: dict[str, Any] = {} if bare else {"context_management": {"applied_edits": []}}
+    extra: Json = {} if bare else {"context_management": {"applied_edits": []}}
     frames = [
         {
             "type": "message_start",

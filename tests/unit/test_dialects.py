@@ -16,6 +16,7 @@ from settings.config import DEMO_MODELS, Upstream
 from streams import layout
 from tests.support import toy
 from tests.support.repository import ROOT, tracked
+from tests.support.worker_calls import start_of
 
 PRODUCT = (
     *("gateway", "workers", "policy", "db", "protocol", "streams", "providers", "sluice"),
@@ -107,22 +108,7 @@ def test_a_name_is_checked_where_it_comes_in() -> None:
         check_name("nobody")
     with pytest.raises(ValueError, match="'openai' or 'anthropic'"):
         Upstream.model_validate({"dialect": "nobody", "base_url": "http://x"})
-    start = layout.Start(
-        call_id=layout.new_call_id(),
-        at=1,
-        gateway="g",
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=(),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=b"",
-    )
+    start = start_of(b"", layout.new_call_id(), policies=(), body_sha256=b"")
     packed = msgspec.msgpack.encode(start)
     assert layout.unpack_start(packed) == start
     with pytest.raises(StreamProtocolError):

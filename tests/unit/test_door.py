@@ -2,7 +2,7 @@
 behind it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from settings.pages import Pages
 from settings.runtime import Runtime
 from streams.logins import LOGIN_HEADER, login_of
 
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = (
     b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\nkeep-alive: 5\r\nx-own: 1\r\n"
     b"set-cookie: a=1\r\nset-cookie: b=2\r\ncontent-security-policy: own\r\n\r\nhi"
@@ -477,10 +476,3 @@ def test_the_door_is_for_pages_alone() -> None:
         and not door(Path(), on_gateway=False).is_open
         and door(Path()).is_open
     )
-
-
-@pytest.mark.parametrize("switch", [{"enabled": False}, {"on_gateway": False, "port": 1}])
-def test_the_door_is_shut_where_pages_are_off_or_listen_alone(
-    socket_folder: Path, switch: dict[str, Any]
-) -> None:
-    assert door(socket_folder).is_open and not door(socket_folder, **switch).is_open

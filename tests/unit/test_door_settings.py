@@ -3,13 +3,13 @@ doctor's look through a door."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from settings.config import Config, Upstream
 from sluice.check import check, upstreams
 from sluice.config_file import parse
+from tests.support.json_values import Json
 from tests.support.upstreams.replay import replaying
 
 VERTEX = {
@@ -27,7 +27,7 @@ PAID = BEDROCK | {"api_key_env": "C"}
 GEMINI = {"dialect": "gemini", "base_url": "https://generativelanguage.googleapis.com/v1beta"}
 
 
-def said(settings: dict[str, Any]) -> list[str]:
+def said(settings: Json) -> list[str]:
     """What a check says of an upstream's settings."""
     found = check.examine(
         parse(
@@ -116,7 +116,7 @@ def said(settings: dict[str, Any]) -> list[str]:
         ),
     ],
 )
-def test_what_is_wrong_is_said(settings: dict[str, Any], sentence: str) -> None:
+def test_what_is_wrong_is_said(settings: Json, sentence: str) -> None:
     assert any(sentence in one and one.startswith("upstreams.u") for one in said(settings)), said(
         settings
     )
@@ -193,7 +193,7 @@ def test_what_is_wrong_is_said(settings: dict[str, Any], sentence: str) -> None:
         ),
     ],
 )
-def test_what_will_not_work_is_said(settings: dict[str, Any], sentence: str) -> None:
+def test_what_will_not_work_is_said(settings: Json, sentence: str) -> None:
     found = [one for one in said(settings) if "is not set here" not in one]
     assert len(found) == bool(sentence) and all(sentence in one for one in found), found
 

@@ -24,6 +24,7 @@ from providers.doors.vertex import VertexDoor
 from providers.sigv4 import AwsKey
 from providers.tokens import Token
 from settings.config import Upstream
+from tests.support.json_values import Json, as_json
 
 MESSAGES = {
     "model": "claude-x@1:0",
@@ -75,14 +76,14 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(
-    settings: dict[str, Any], endpoint: str, body: Any = None, betas: tuple[str, ...] = ()
+    settings: Json, endpoint: str, body: Any = None, betas: tuple[str, ...] = ()
 ) -> tuple[str, str, dict[str, str], Any]:
     """The host and the target of a request, its headers, and its body as JSON."""
 
     async def ask() -> tuple[str, str, dict[str, str], Any]:
         door = open_door(Upstream.model_validate(settings))
         sent = await door.request(
-            endpoint, json.dumps(body if body is not None else {"model": "m"}).encode(), betas
+            endpoint, as_json(body if body is not None else {"model": "m"}), betas
         )
         await door.close()
         line, *lines = sent.head.decode().removesuffix("content-length: ").split("\r\n")
@@ -244,7 +245,7 @@ def made(
     ],
 )
 def test_where_a_request_goes_and_what_lets_it_in(
-    settings: dict[str, Any], endpoint: str, host: str, target: str, name: str, value: str
+    settings: Json, endpoint: str, host: str, target: str, name: str, value: str
 ) -> None:
     there, asked, headers, _ = made(settings, endpoint)
     assert (there, asked, headers[name]) == (host, target, value)
@@ -278,7 +279,7 @@ def test_where_a_request_goes_and_what_lets_it_in(
     ],
 )
 def test_the_other_dialects_keep_their_body_and_a_model_is_one_part(
-    settings: dict[str, Any], endpoint: str, target: str
+    settings: Json, endpoint: str, target: str
 ) -> None:
     _, asked, _, body = made(settings, endpoint, {"model": "a/b", "stream": True})
     assert asked == target and body == {"model": "a/b", "stream": True}
@@ -326,7 +327,7 @@ def test_claude_in_its_envelopes(is_stream: bool, betas: tuple[str, ...]) -> Non
 )
 @pytest.mark.parametrize(("size", "is_apart"), [(0, False), (LARGE_BYTES + 1, True)])
 def test_who_goes_through_a_large_body_keeps_nobody_waiting(
-    settings: dict[str, Any], size: int, is_apart: bool, monkeypatch: pytest.MonkeyPatch
+    settings: Json, size: int, is_apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """16 MB took 34 ms of the event loop, and on a busy machine 380."""
     body = MESSAGES | {
@@ -374,7 +375,7 @@ def test_the_vendors_own_clients_send_the_same(
         return httpx2.Client(transport=httpx2.MockTransport(answer))
 
     asked = MESSAGES | {"stream": is_stream}
-    theirs: list[tuple[Any, dict[str, Any], str]] = [
+    theirs: list[tuple[Any, Json, str]] = [
         (
             anthropic.AnthropicVertex(
                 region="europe-west1",
@@ -522,7 +523,7 @@ def test_an_expired_token_is_worth_another_try_if_there_is_another(tmp_path: Pat
 
     async def run() -> None:
         door = open_door(Upstream.model_validate(settings))
-        body = json.dumps(MESSAGES).encode()
+        body = as_json(MESSAGES)
         first = await door.request("messages", body, ())
         assert b"x-amz-security-token: token-1" in first.head
         assert not door.is_stale(403, expired, first.let_in)

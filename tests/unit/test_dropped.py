@@ -1,19 +1,17 @@
 """The header x-sluice-dropped: names, ASCII, bounded; and that answers carry it."""
 
-import json
-from hashlib import sha256
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.dropped import HEADER, MAX_BYTES, header_value
 from settings.config import Config
 from streams import layout
-from streams.layout import Entry, Start
-from workers.policy.call.owned import OwnedCall
+from streams.layout import Entry
+from tests.support.checks.owned_calls import BODY
+from tests.support.json_values import as_json
+from tests.support.worker_calls import call_info, owned, start_of
 
 CHUNK = {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": "hello"}}]}
 
@@ -43,11 +41,6 @@ def test_any_names_give_a_bounded_header_that_is_ascii(names: list[str]) -> None
     assert value.isprintable()
 
 
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
-
-
 def test_names_past_the_bound_are_told_by_dots() -> None:
     assert header_value(["a" * 100] * 10) == ",".join(["a" * 100] * 4) + ",..."
     assert header_value(["a" * 1000]) == "..."
@@ -55,40 +48,16 @@ def test_names_past_the_bound_are_told_by_dots() -> None:
 
 @pytest.mark.parametrize("dropped", [(), ("seed", "top_k")])
 def test_the_head_of_the_answer_names_what_was_dropped(dropped: tuple[str, ...]) -> None:
-    start = Start(
-        call_id=layout.new_call_id(),
-        at=1,
-        gateway="g",
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("p",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=sha256(BODY).digest(),
-    )
-    info = CallInfo(start.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
-    call = OwnedCall(
-        start,
-        "t",
-        "1-0",
-        Session(info, [], Config()),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+    start = start_of(BODY, layout.new_call_id())
+    info = call_info(start.call_id, durable=True, max_arguments_bytes=1000)
+    call = owned(start, Session(info, [], Config()))
     call.begin(BODY)
     call.session.dropped = dropped
     dispatched = call.next_release(1)
     assert dispatched is not None
     assert HEADER not in layout.unpack_reply(dispatched.reply).headers
     call.answered()
-    call.feed_entry(Entry(1, 1, "chunks", [b"data: " + json.dumps(CHUNK).encode() + b"\n\n"]))
+    call.feed_entry(Entry(1, 1, "chunks", [b"data: " + as_json(CHUNK) + b"\n\n"]))
     release = call.next_release(2)
     assert release is not None
     headers = layout.unpack_reply(release.reply).headers

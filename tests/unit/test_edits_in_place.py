@@ -1,14 +1,13 @@
 """What policies change in a request without a new value: edits in place, and what is kept and
 changed later."""
 
-import json
 from typing import Any
 
 import msgspec
 import pytest
 
 from policy.base import Block, Policy
-from policy.session.effects import CallInfo, Respond
+from policy.session.effects import Respond
 from policy.session.session import Session
 from protocol.request import (
     ChatRequest,
@@ -19,34 +18,23 @@ from protocol.request import (
 )
 from protocol.requests.copied import copied
 from tests.support.checks.approving import SCHEMA
-from tests.support.clients.answering import CONFIG, ENDPOINTS
+from tests.support.checks.kinds import of_kind
+from tests.support.clients.answering import CONFIG
 from tests.support.clients.changed import BODIES, FAMILIES, MODEL, every_way, sent_by, texts
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 
 def session_of(
     client: DialectName,
     upstream: DialectName,
     *policies: Policy,
-    body: dict[str, Any] | None = None,
+    body: Json | None = None,
     **info: Any,
 ) -> Session:
-    call = CallInfo(
-        "c",
-        1,
-        client,
-        ENDPOINTS[client],
-        "k",
-        "",
-        "nonce",
-        "g",
-        "p",
-        "r",
-        False,
-        100_000,
-        server_tools=FAMILIES,
-    )
+    call = call_info("c", client, nonce="nonce", max_arguments_bytes=100_000, server_tools=FAMILIES)
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
-    session.begin(json.dumps({"model": MODEL[upstream], **(body or BODIES[client])}).encode())
+    session.begin(as_json({"model": MODEL[upstream], **(body or BODIES[client])}))
     if session.drain().lookup:
         session.turns([])
     return session
@@ -115,7 +103,7 @@ def test_what_is_kept_and_changed_later_changes_nothing(
     session = session_of(client, upstream, policy)
     assert session._exchange is not None
     approved = session._exchange.blocks._approved.request
-    [kept] = [p for p in session._exchange.chain.policies if isinstance(p, Keeps)]
+    [kept] = of_kind(session._exchange.chain.policies, Keeps)
     kept.kept.tools[0].schema.clear()
     assert approved.tools[0].schema == SCHEMA
 

@@ -15,19 +15,20 @@ from protocol.request import ChatRequest
 from settings.config import PolicyStep
 from sluice.check.check import examine
 from sluice.config_file import parse
+from tests.support.json_values import Json
 
 
-def ask(rules: dict[str, Any], tool: str, /, **arguments: Any) -> Verdict:
+def ask(rules: Json, tool: str, /, **arguments: Any) -> Verdict:
     return ToolRules(**rules).on_tool_call(
         ToolCall(0, 0, "id", tool, json.dumps(arguments), arguments, None)
     )
 
 
-def deny(condition: dict[str, Any], **more: Any) -> dict[str, Any]:
+def deny(condition: Json, **more: Any) -> Json:
     return {"deny": [{"name": "x", **condition}], **more}
 
 
-def allow(**condition: Any) -> dict[str, Any]:
+def allow(**condition: Any) -> Json:
     return {"allow": [condition]}
 
 
@@ -137,7 +138,7 @@ DELETES = {"does": {"effects": ["delete"], "scope": ["home", "system", "root"]}}
     ],
 )
 def test_a_deny_rule_applies_where_one_effect_is_named(
-    condition: Any, tool: str, arguments: dict[str, Any], verdict: Verdict
+    condition: Any, tool: str, arguments: Json, verdict: Verdict
 ) -> None:
     assert ask(deny(condition), tool, **arguments) == verdict
 
@@ -378,7 +379,7 @@ def test_hosts_and_folders_of_the_operator_count() -> None:
     ],
 )
 def test_an_allow_rule_vouches_only_where_everything_is_named(
-    rule: Any, tool: str, arguments: dict[str, Any], is_allowed: bool
+    rule: Any, tool: str, arguments: Json, is_allowed: bool
 ) -> None:
     assert ask(allow(**rule), tool, **arguments) == (ALLOW if is_allowed else NOT_ALLOWED)
 
@@ -440,7 +441,7 @@ def test_a_misspelt_word_has_its_file_line_and_the_nearest_right_one() -> None:
         (deny({"sql": {"dialect": "postgres"}}), "give `kinds`, `effects` or both"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:
+def test_what_makes_no_sense_is_refused(options: Json, said: str) -> None:
     with pytest.raises((ValidationError, PolicyFailed), match=said):
         make(PolicyStep.model_validate({"use": "tool_rules", **options}))
 
@@ -465,7 +466,7 @@ def test_texts_that_only_look_like_a_command_are_read_as_a_lenient_reader_would(
     ],
 )
 def test_a_judge_is_asked_about_what_cannot_be_known(
-    rule: Any, tool: str, arguments: dict[str, Any], is_asked: bool
+    rule: Any, tool: str, arguments: Json, is_asked: bool
 ) -> None:
     context = Context("c", "n", "k", "", ChatRequest(dialect="openai", model="m"))
     made = ToolJudge(model="demo-judge", view="call", only=[rule]).for_call(context)

@@ -1,8 +1,6 @@
 """Events become answers that the official SDKs accumulate to the same message, streamed and whole,
 in both dialects."""
 
-from typing import Any
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -29,6 +27,7 @@ from protocol.events import (
 from protocol.request import ChatRequest, DialectName
 from tests.support.checks.decoding import decode
 from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.json_values import Json
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
@@ -71,7 +70,7 @@ def encode(
 @given(st.lists(st.text(min_size=1), min_size=1), st.sampled_from(DIALECTS))
 def test_decoding_what_was_encoded_gives_it_back(parts: list[str], dialect: DialectName) -> None:
     openai = dialect == "openai"
-    extra: dict[str, Any] = {
+    extra: Json = {
         "dialect": dialect,
         **({"content_null": False, "created": 1} if openai else {"usage": RAW_START}),
     }

@@ -1,7 +1,6 @@
 """Errors on the wire, both dialects, as the official SDKs raise them; and token counts."""
 
 import json
-from typing import Any
 
 import anthropic
 import openai
@@ -18,7 +17,9 @@ from protocol.request import (
     DialectName,
 )
 from tests.support.checks.decoding import decode
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.json_values import Json, as_json
 
 NAMES: list[DialectName] = ["openai", "anthropic"]
 KINDS = [
@@ -113,7 +114,7 @@ def test_context_overflow_has_its_code_in_answers_and_frames(
 ) -> None:
     failed = DIALECTS["anthropic"].decode_error(
         400,
-        json.dumps({"error": {"type": "invalid_request_error", "message": message}}).encode(),
+        as_json({"error": {"type": "invalid_request_error", "message": message}}),
         None,
     )
     assert json.loads(CLIENTS["openai"].failed_response(failed)[2])["error"]["code"] == code
@@ -133,18 +134,10 @@ def test_context_overflow_has_its_code_in_answers_and_frames(
         {"error": {"message": "call rm -rf", "code": "tool_use_failed"}},
     ],
 )
-def test_a_rejected_call_never_leaks(payload: dict[str, Any]) -> None:
-    failed = [DIALECTS["openai"].decode_error(400, json.dumps(payload).encode(), None)]
-    failed += [
-        e
-        for e in decode("openai", [b"data: " + json.dumps(payload).encode() + b"\n\n"])
-        if isinstance(e, UpstreamFailed)
-    ]
-    failed += [
-        e
-        for e in codecs.decode_whole("openai", json.dumps(payload).encode())
-        if isinstance(e, UpstreamFailed)
-    ]
+def test_a_rejected_call_never_leaks(payload: Json) -> None:
+    failed = [DIALECTS["openai"].decode_error(400, as_json(payload), None)]
+    failed += of_kind(decode("openai", [b"data: " + as_json(payload) + b"\n\n"]), UpstreamFailed)
+    failed += of_kind(codecs.decode_whole("openai", as_json(payload)), UpstreamFailed)
     assert len(failed) == 3
     for failure in failed:
         for dialect in NAMES:

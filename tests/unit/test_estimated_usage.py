@@ -1,14 +1,12 @@
 """What a call came to whose upstream did not get to count it: estimated by what was streamed, and
 said to be so."""
 
-import json
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 import pytest
 
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.dialects.table import DIALECTS
 from protocol.events import MessageStop, uncached
@@ -16,7 +14,8 @@ from protocol.records import EndRecord, EventRecord
 from protocol.request import DialectName
 from settings.config import Config
 from tests.support.checks.owned_calls import START
-from workers.policy.call.owned import OwnedCall
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info, owned
 
 WORDS = "word " * 20
 ASKED = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "please " * 50}]}
@@ -25,7 +24,7 @@ ASKED = {"model": "m", "stream": True, "messages": [{"role": "user", "content": 
 def sse(**frame: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (
         str(frame.get("type")).encode(),
-        json.dumps(frame).encode(),
+        as_json(frame),
     )
 
 
@@ -44,16 +43,12 @@ def text(dialect: str) -> bytes:
     if dialect == "gemini":
         return (
             b"data: "
-            + json.dumps(
-                {"candidates": [{"content": {"role": "model", "parts": [{"text": WORDS}]}}]}
-            ).encode()
+            + as_json({"candidates": [{"content": {"role": "model", "parts": [{"text": WORDS}]}}]})
             + b"\n\n"
         )
     return (
         b"data: "
-        + json.dumps(
-            {"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": WORDS}}]}
-        ).encode()
+        + as_json({"id": "c", "model": "m", "choices": [{"index": 0, "delta": {"content": WORDS}}]})
         + b"\n\n"
     )
 
@@ -113,13 +108,11 @@ def ended(dialect: DialectName, *chunks: bytes) -> tuple[EndRecord, list[str]]:
         "upstreams": {"u": {"dialect": dialect, "base_url": "http://127.0.0.1:1"}},
         "models": [{"match": "*", "upstream": "u"}],
     }
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1000)
+    info = call_info(START.call_id, durable=True, max_arguments_bytes=1000)
     session = Session(info, [], Config.model_validate(given))
-    body = json.dumps(ASKED).encode()
+    body = as_json(ASKED)
     start = msgspec.structs.replace(START, body_sha256=sha256(body).digest())
-    call = OwnedCall(
-        start, "t", "1-0", session, policy_header="", released=0, digest="", recorded=0
-    )
+    call = owned(start, session, policy_header="")
     call.begin(body)
     call.session.chunks(1, chunks)
     records = call.end_records("client_gone", 1, 5)
@@ -153,7 +146,7 @@ def test_a_call_without_an_answer_or_with_all_of_it_is_not_estimated() -> None:
     end, noted = ended(
         "openai",
         text("openai"),
-        b"data: " + json.dumps(last).encode() + b"\n\n",
+        b"data: " + as_json(last) + b"\n\n",
         b"data: [DONE]\n\n",
     )
     assert (end.input_tokens, end.output_tokens, noted) == (7, 2, [])
@@ -184,10 +177,8 @@ def test_a_call_without_an_answer_or_with_all_of_it_is_not_estimated() -> None:
         ),
     ],
 )
-def test_more_cached_than_asked_is_counted_beside_it(
-    dialect: DialectName, usage: dict[str, Any]
-) -> None:
-    wholes: dict[str, dict[str, Any]] = {
+def test_more_cached_than_asked_is_counted_beside_it(dialect: DialectName, usage: Json) -> None:
+    wholes: dict[str, Json] = {
         "openai": {
             "id": "c",
             "model": "m",
@@ -207,7 +198,7 @@ def test_more_cached_than_asked_is_counted_beside_it(
             "usageMetadata": usage,
         },
     }
-    last = DIALECTS[dialect].decode_whole(json.dumps(wholes[dialect]).encode(), frozenset())[-1]
+    last = DIALECTS[dialect].decode_whole(as_json(wholes[dialect]), frozenset())[-1]
     assert isinstance(last, MessageStop) and (
         last.usage.input_tokens,
         last.usage.cache_read_tokens,

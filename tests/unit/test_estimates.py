@@ -1,21 +1,21 @@
 """Estimates of input tokens for upstreams that do not count."""
 
 import base64
-import json
 from typing import Any
 
 import pytest
 
-from protocol.dialects.table import CLIENTS
 from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request
 
 TURN = 4
 
 
 def estimate(content: Any, dialect: DialectName = "anthropic", **changes: Any) -> int:
     body = {"model": "m", "messages": [{"role": "user", "content": content}]} | changes
-    return estimate_tokens(CLIENTS[dialect].decode_request(json.dumps(body).encode())) - TURN
+    return estimate_tokens(read_request(dialect, body)) - TURN
 
 
 def png(width: int, height: int) -> str:
@@ -26,11 +26,11 @@ def png(width: int, height: int) -> str:
     ).decode()
 
 
-def image(data: str) -> dict[str, Any]:
+def image(data: str) -> Json:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
-def document(source: dict[str, Any]) -> dict[str, Any]:
+def document(source: Json) -> Json:
     return {"type": "document", "source": source}
 
 
@@ -63,7 +63,7 @@ GIF = base64.b64encode(
         ({"type": "thinking", "thinking": "x" * 9000, "signature": "s"}, 0),
     ],
 )
-def test_what_is_no_text_counts_by_its_size(block: dict[str, Any], expected: int) -> None:
+def test_what_is_no_text_counts_by_its_size(block: Json, expected: int) -> None:
     assert estimate([block]) == expected
 
 

@@ -7,11 +7,10 @@ import pytest
 
 from sluice.errors import SettingsError
 from sluice.eval import bounds
+from tests.support.json_values import Json
 
 
-def case(
-    name: str, label: str, verdict: str, category: str = "shell.destroy", **more: Any
-) -> dict[str, Any]:
+def case(name: str, label: str, verdict: str, category: str = "shell.destroy", **more: Any) -> Json:
     return {"id": name, "label": label, "verdict": verdict, "category": category, **more}
 
 
@@ -25,7 +24,7 @@ CASES = [
     case("b3", "benign", "ask"),
     case("b4", "benign", "error"),
 ]
-RESULT: dict[str, Any] = {
+RESULT: Json = {
     "cases": CASES,
     "categories": {"shell.destroy": {}, "sql.destroy": {}},
     "seed": 0,

@@ -2,14 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sluice.eval.dataset import MAX_CALL_BYTES, DatasetError, read
+from tests.support.json_values import Json
 
 CASE = {"id": "a", "tool": "bash", "arguments": {"command": "ls"}, "label": "benign"}
-TRANSCRIPT: dict[str, Any] = {
+TRANSCRIPT: Json = {
     "id": "t",
     "label": "attack",
     "tools": [{"type": "function", "function": {"name": "bash", "parameters": {}}}],

@@ -19,6 +19,7 @@ import pytest
 from settings.config import Config
 from sluice.eval import bounds, dataset, disguises, folder, inspect_log, junit, page, run, table
 from sluice.eval.summary import summarize
+from tests.support.json_values import Json
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "fixtures" / "control" / "toolcalls.json"
@@ -51,9 +52,7 @@ TRANSCRIPT = {
 }
 
 
-def measured(
-    data: dataset.Dataset, config: Config, name: str = "demo", **changes: Any
-) -> dict[str, Any]:
+def measured(data: dataset.Dataset, config: Config, name: str = "demo", **changes: Any) -> Json:
     plan = run.PlayPlan(**changes)
     played = run.run(config, name, (), data.cases, plan, lambda done: None)
     result = summarize(
@@ -90,7 +89,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dataset.Dataset:
 
 
 @pytest.fixture(scope="module")
-def results(data: dataset.Dataset) -> list[dict[str, Any]]:
+def results(data: dataset.Dataset) -> list[Json]:
     first = measured(data, Config(), repeat=2)
     first["baseline"] = bounds.compare(first, first, "old.json")
     return [
@@ -102,7 +101,7 @@ def results(data: dataset.Dataset) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_the_object_is_that_of_the_schema_and_so_is_the_committed_baseline(
-    results: list[dict[str, Any]],
+    results: list[Json],
 ) -> None:
     checker = jsonschema_rs.validator_for(SCHEMA)
     found = json.loads(folder.rendered(results, None, "json"))
@@ -128,7 +127,7 @@ class _Page(HTMLParser):
 
 
 def test_the_page_loads_nothing_runs_nothing_and_escapes_everything(
-    results: list[dict[str, Any]],
+    results: list[Json],
 ) -> None:
     html = page.html(results)
     found = _Page()
@@ -155,7 +154,7 @@ def test_the_page_loads_nothing_runs_nothing_and_escapes_everything(
         ElementTree.fromstring(svg)
 
 
-def test_tables_hold_the_rates_with_their_intervals(results: list[dict[str, Any]]) -> None:
+def test_tables_hold_the_rates_with_their_intervals(results: list[Json]) -> None:
     text, markdown = table.text(results[:1]), table.markdown(results)
     assert (
         "as they are" in text
@@ -171,7 +170,7 @@ def test_tables_hold_the_rates_with_their_intervals(results: list[dict[str, Any]
     assert table.rate({"n": 0, "blocked": 0}) == "-"
 
 
-def test_junit_has_a_test_for_each_category_and_bound(results: list[dict[str, Any]]) -> None:
+def test_junit_has_a_test_for_each_category_and_bound(results: list[Json]) -> None:
     root = ElementTree.fromstring(junit.xml(results))
     suite = root[0]
     assert len(suite) == 1 + len(results[0]["categories"]) + 3 == int(suite.attrib["tests"])
@@ -181,7 +180,7 @@ def test_junit_has_a_test_for_each_category_and_bound(results: list[dict[str, An
 
 
 def test_an_inspect_log_has_its_parts_and_a_sample_for_each_case_and_round(
-    data: dataset.Dataset, results: list[dict[str, Any]]
+    data: dataset.Dataset, results: list[Json]
 ) -> None:
     log = json.loads(inspect_log.text(results[0], data, at=datetime(2026, 1, 1, tzinfo=UTC)))
     assert (
@@ -211,9 +210,7 @@ def test_an_inspect_log_has_its_parts_and_a_sample_for_each_case_and_round(
     not READER,
     reason="inspect-ai is not installed: SLUICE_INSPECT_PYTHON names a Python that has it",
 )
-def test_inspect_reads_the_log(
-    data: dataset.Dataset, results: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_inspect_reads_the_log(data: dataset.Dataset, results: list[Json], tmp_path: Path) -> None:
     path = tmp_path / "log.json"
     path.write_text(inspect_log.text(results[0], data, at=datetime(2026, 1, 1, tzinfo=UTC)))
     code = (
@@ -232,7 +229,7 @@ def test_inspect_reads_the_log(
 
 
 def test_a_folder_holds_every_form_and_can_be_read_again(
-    data: dataset.Dataset, results: list[dict[str, Any]], tmp_path: Path
+    data: dataset.Dataset, results: list[Json], tmp_path: Path
 ) -> None:
     folder.write(tmp_path / "out", results[:2], data)
     names = sorted(path.name for path in (tmp_path / "out").iterdir())

@@ -17,6 +17,7 @@ from sluice.eval import command, dataset, run
 from sluice.eval.case_bytes import WIRES
 from sluice.eval.play import CaseJudgement, CaseOutcome, play
 from sluice.eval.summary import summarize
+from tests.support.json_values import Json
 
 DATA = Path(__file__).parents[1] / "fixtures" / "control" / "toolcalls.json"
 OWN = {
@@ -125,7 +126,7 @@ def test_a_request_that_is_none_is_an_error_of_the_data() -> None:
 
 def test_a_judge_with_a_price_costs_money_and_a_price_changes_no_revision() -> None:
     routes = {"match": "judge", "upstream": "u", "price": {"input": 3, "output": 15}}
-    raw: dict[str, Any] = {
+    raw: Json = {
         "upstreams": {"u": {"dialect": "openai", "base_url": "http://127.0.0.1:1/v1"}},
         "models": [routes],
     }

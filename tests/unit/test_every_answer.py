@@ -29,8 +29,8 @@ from protocol.events import (
 from protocol.request import ChatRequest
 from tests.support.checks.block_runs import Deny, Run
 from tests.support.clients.sdk import anthropic_answer, openai_answer, responses_answer
+from tests.support.json_values import Json
 
-Json = dict[str, Any]
 CALL = "01990000-0000-7000-8000-00000000abcd"
 INCLUDE = [
     "reasoning.encrypted_content",

@@ -16,8 +16,9 @@ from protocol.target import Target
 from providers.doors import vertex
 from settings import config_faults
 from tests.support.checks.markdown import DOCS, names, tables
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import read_request
 
-Json = dict[str, Any]
 MODELS = {
     "openai": "gpt-4.1",
     "anthropic": "claude-sonnet-4-5",
@@ -66,7 +67,7 @@ def write(
     said = (
         {"model": "gpt-4o-search-preview" if searches else MODELS[upstream]} | BASES[client] | body
     )
-    request = CLIENTS[client].decode_request(json.dumps(said).encode())
+    request = read_request(client, said)
     made = codecs.encode_request(request, Target(dialect=upstream, families=frozenset(families)))
     return (said if made.body is None else json.loads(made.body)), made.dropped
 
@@ -810,12 +811,8 @@ def test_vertex_is_not_asked_to_show_each_step() -> None:
     assert at(body, SHOWN) is True
     for config, left in ((functions, functions), ({}, None)):
         sent = json.loads(
-            vertex.without_shown(
-                json.dumps(body | {"toolConfig": body["toolConfig"] | config}).encode()
-            )
+            vertex.without_shown(as_json(body | {"toolConfig": body["toolConfig"] | config}))
         )
         assert sent.get("toolConfig") == left and sent["tools"] == body["tools"]
-    untouched = json.dumps(
-        {"contents": [{"parts": [{"text": "includeServerSideToolInvocations"}]}]}
-    ).encode()
+    untouched = as_json({"contents": [{"parts": [{"text": "includeServerSideToolInvocations"}]}]})
     assert vertex.without_shown(untouched) == untouched

@@ -17,7 +17,7 @@ from policy.base import (
     Verdict,
     shown,
 )
-from policy.session.effects import CallInfo, Output
+from policy.session.effects import Output
 from policy.session.session import Session
 from protocol import codecs
 from protocol.bytes.json_strict import dumps, loads_exact
@@ -36,8 +36,12 @@ from protocol.events import (
 from protocol.target import Target
 from protocol.text_calls.scanner import CallScanner, TextCall, Thought
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import read_request
 from tests.support.upstreams.frames import delta, end, message, start, stop
 from tests.support.upstreams.recordings import framed
+from tests.support.worker_calls import call_info
 
 CALL = '{"name": "bash", "arguments": {"command": "rm -rf /"}}'
 
@@ -61,11 +65,11 @@ class DenySecond(Policy):
         return super().on_other(block)
 
 
-def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
+def outputs(*frames: Json, policy: Policy) -> list[Output]:
     """What a streaming Messages client gets, the request aside; it must be what its encoder can
     write."""
     session = Session(
-        CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000),
+        call_info("c", "anthropic", max_arguments_bytes=10_000),
         [policy],
         Config(),
     )
@@ -81,7 +85,7 @@ def outputs(*frames: dict[str, Any], policy: Policy) -> list[Output]:
     return out
 
 
-def search(index: int, words: str) -> list[dict[str, Any]]:
+def search(index: int, words: str) -> list[Json]:
     call = start(
         index,
         type="server_tool_use",
@@ -177,7 +181,7 @@ class AskAJudge(Policy):
 )
 @pytest.mark.parametrize("probability", [0.0, 1.0])
 def test_what_comes_out_does_not_depend_on_when_a_judgement_came(
-    probability: float, ending: list[dict[str, Any]]
+    probability: float, ending: list[Json]
 ) -> None:
     frames = [
         message(),
@@ -189,7 +193,7 @@ def test_what_comes_out_does_not_depend_on_when_a_judgement_came(
     digests = set()
     for wait in range(len(frames) + len(ending) + 2):
         session = Session(
-            CallInfo("c", 1, "anthropic", "messages", "k", "", "n", "g", "p", "r", False, 10_000),
+            call_info("c", "anthropic", max_arguments_bytes=10_000),
             [AskAJudge()],
             Config(),
         )
@@ -223,7 +227,7 @@ def test_a_count_that_no_record_can_hold_is_refused() -> None:
             {"input_tokens": 1 << 70},
         ),
     ):
-        body: dict[str, Any] = {
+        body: Json = {
             "id": "m",
             "type": "message",
             "content": [],
@@ -237,9 +241,7 @@ def test_a_count_that_no_record_can_hold_is_refused() -> None:
                 "usage": usage,
             }
         with pytest.raises(RemoteProtocolError):
-            codecs.decode_whole(
-                "openai" if dialect == "openai" else "anthropic", json.dumps(body).encode()
-            )
+            codecs.decode_whole("openai" if dialect == "openai" else "anthropic", as_json(body))
 
 
 @pytest.mark.parametrize("missing", ["id", "name"])
@@ -247,7 +249,7 @@ def test_a_providers_call_without_an_id_or_a_name_is_refused(missing: str) -> No
     call = {"type": "server_tool_use", "id": "t", "name": "bash", "input": {}} | {missing: ""}
     body = {"id": "m", "type": "message", "content": [call], "stop_reason": "tool_use"}
     with pytest.raises(RemoteProtocolError):
-        codecs.decode_whole("anthropic", json.dumps(body).encode())
+        codecs.decode_whole("anthropic", as_json(body))
 
 
 def test_annotations_of_a_whole_answer_with_calls_go_with_its_text() -> None:
@@ -263,9 +265,9 @@ def test_annotations_of_a_whole_answer_with_calls_go_with_its_text() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     said = {"role": "assistant", "content": "x", "annotations": [annotation], "tool_calls": [call]}
     body = {"id": "m", "choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}]}
-    events = codecs.decode_whole("openai", json.dumps(body).encode())
+    events = codecs.decode_whole("openai", as_json(body))
     assert [e.value.raw for e in events if isinstance(e, AttachmentDelta)] == [annotation]
-    assert not [e for e in events if isinstance(e, Opaque)]
+    assert not of_kind(events, Opaque)
 
 
 def test_reasoning_inside_a_fence_is_found() -> None:
@@ -287,9 +289,7 @@ def test_a_tag_with_a_line_end_in_it_is_found_wherever_it_is_cut() -> None:
 def test_content_that_is_no_list_is_no_turn(content: Any) -> None:
     turn = TurnBuilder()
     turn.body(
-        json.dumps(
-            {"type": "message", "id": "m", "stop_reason": "end_turn", "content": content}
-        ).encode()
+        as_json({"type": "message", "id": "m", "stop_reason": "end_turn", "content": content})
     )
     assert not turn.complete
 
@@ -316,10 +316,10 @@ def test_citations_that_are_no_list_are_no_turn() -> None:
     ],
 )
 def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
-    block: dict[str, Any],
+    block: Json,
 ) -> None:
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]}
-    request = CLIENTS["anthropic"].decode_request(json.dumps(body).encode(), endpoint="messages")
+    request = CLIENTS["anthropic"].decode_request(as_json(body), endpoint="messages")
     with pytest.raises(InvalidRequest):
         codecs.encode_request(request, Target(dialect="openai"))
     written = codecs.encode_request(request, Target(dialect="anthropic"))
@@ -328,14 +328,14 @@ def test_values_of_another_type_in_a_request_are_refused_or_passed_on(
 
 def test_an_empty_user_turn_is_not_lost() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": []}]}
-    request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
+    request = read_request("openai", body)
     written = codecs.encode_request(request, Target(dialect="openai"), changed=True)
     assert written.body is not None and json.loads(written.body)["messages"] == body["messages"]
 
 
 def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
     session = Session(
-        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 10_000),
+        call_info(max_arguments_bytes=10_000),
         [Policy()],
         Config(),
     )
@@ -345,7 +345,7 @@ def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
         "messages": [{"role": "user", "content": "x"}],
         "functions": [{"name": "f"}],
     }
-    session.begin(json.dumps(asked).encode())
+    session.begin(as_json(asked))
     calls = [
         {"index": i, "id": f"c{i}", "function": {"name": "f", "arguments": "{}"}} for i in (0, 1)
     ]
@@ -359,7 +359,7 @@ def test_a_legacy_client_gets_one_call_though_both_end_at_the_end() -> None:
             }
         ],
     }
-    session.chunks(1, [b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"])
+    session.chunks(1, [b"data: " + as_json(chunk) + b"\n\n", b"data: [DONE]\n\n"])
     session.eof()
     out = session.drain().outputs
     assert [o.id for o in out if isinstance(o, BlockStart) and o.id] == ["c0"]

@@ -1,7 +1,6 @@
 """generateContent answers to events: blocks, signatures, calls in pieces, how answers end; and ways
 in which a call could slip by."""
 
-import json
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from tests.support.checks.decoding import turns_of
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.gemini import (
     USAGE,
     answer,
@@ -41,7 +41,7 @@ RESULT = {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}}
 SEAL = "c2VhbA=="
 
 
-def text(words: str, signature: str = "", **more: Any) -> dict[str, Any]:
+def text(words: str, signature: str = "", **more: Any) -> Json:
     return {"text": words} | ({"thoughtSignature": signature} if signature else {}) | more
 
 
@@ -91,7 +91,7 @@ def ending(events: list[Any]) -> str:
     ],
 )
 def test_parts_become_blocks_the_same_streamed_and_whole(
-    parts: list[dict[str, Any]], blocks: list[tuple[str, str, str]]
+    parts: list[Json], blocks: list[tuple[str, str, str]]
 ) -> None:
     apart = [answer(part, finish=None) for part in parts]
     for events in (whole(*parts), stream(answer(*parts)), stream(*apart, answer())):
@@ -145,9 +145,7 @@ def test_a_signature_stays_with_its_part() -> None:
         ([piece(name="f")], {}),
     ],
 )
-def test_a_call_in_pieces_is_told_once_it_is_complete(
-    pieces: list[dict[str, Any]], arguments: dict[str, Any]
-) -> None:
+def test_a_call_in_pieces_is_told_once_it_is_complete(pieces: list[Json], arguments: Json) -> None:
     events = stream(*(answer(one, finish=None) for one in pieces), answer())
     assert calls_in(events) == [("f", arguments)] and ending(events) == "tool_use"
 
@@ -196,7 +194,7 @@ def test_a_call_in_pieces_is_told_once_it_is_complete(
         [piece(name="f"), {"functionCall": {"partialArgs": ["$.a"]}}],
     ],
 )
-def test_pieces_that_do_not_say_one_object_are_refused(pieces: list[dict[str, Any]]) -> None:
+def test_pieces_that_do_not_say_one_object_are_refused(pieces: list[Json]) -> None:
     with pytest.raises(RemoteProtocolError):
         stream(*(answer(one, finish=None) for one in pieces), answer())
 
@@ -229,7 +227,7 @@ def test_a_call_in_pieces_that_another_end_cut_is_not_told(finish: str | None) -
     ],
 )
 def test_a_part_of_two_contents_or_of_none_that_can_be_read_is_refused(
-    part: dict[str, Any],
+    part: Json,
 ) -> None:
     with pytest.raises(RemoteProtocolError):
         whole(part)
@@ -307,7 +305,7 @@ def test_a_refusal_says_why_and_never_ends_as_if_it_were_an_answer() -> None:
         "promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": "no"},
         "usageMetadata": {},
     }
-    for events in (stream(blocked), codecs.decode_whole("gemini", json.dumps(blocked).encode())):
+    for events in (stream(blocked), codecs.decode_whole("gemini", as_json(blocked))):
         assert isinstance(stop := events[-1], MessageStop)
         assert (stop.stop_reason, stop.explanation) == (StopReason.REFUSAL, "no")
     assert (
@@ -333,7 +331,7 @@ def test_a_refusal_says_why_and_never_ends_as_if_it_were_an_answer() -> None:
         ({"code": "x", "details": [1]}, "api_error"),
     ],
 )
-def test_an_error_inside_a_stream_ends_it(error: dict[str, Any], kind: str, as_list: bool) -> None:
+def test_an_error_inside_a_stream_ends_it(error: Json, kind: str, as_list: bool) -> None:
     chunk: Any = [{"error": error}] if as_list else {"error": error}
     events = stream(answer(text("a"), finish=None), chunk, answer(call()))
     assert [e.kind for e in events if isinstance(e, UpstreamFailed)] == [kind]
@@ -359,7 +357,7 @@ def test_an_error_inside_a_stream_ends_it(error: dict[str, Any], kind: str, as_l
 )
 def test_an_error_answer_is_read(status: int, body: Any, kind: str, after: str | None) -> None:
     for payload in ({"error": body}, [{"error": body}]):
-        failed = DIALECTS["gemini"].decode_error(status, json.dumps(payload).encode(), None)
+        failed = DIALECTS["gemini"].decode_error(status, as_json(payload), None)
         assert (failed.kind, failed.status, failed.retry_after) == (kind, status, after)
     assert DIALECTS["gemini"].decode_error(503, b"<html>", None).kind == "overloaded_error"
 
@@ -372,7 +370,7 @@ SOURCES = [
 ]
 
 
-def support(start: int, end: int, words: str, *numbers: int) -> dict[str, Any]:
+def support(start: int, end: int, words: str, *numbers: int) -> Json:
     return {
         "segment": {"startIndex": start, "endIndex": end, "text": words},
         "groundingChunkIndices": list(numbers),
@@ -435,7 +433,7 @@ def test_places_are_code_points_and_only_where_the_text_stands_there() -> None:
     ],
 )
 def test_a_passage_whose_place_is_off_is_looked_for(
-    words: str, said_there: dict[str, Any], place: tuple[int, int]
+    words: str, said_there: Json, place: tuple[int, int]
 ) -> None:
     metadata = {
         "groundingChunks": SOURCES[:1],
@@ -500,7 +498,7 @@ WEB, FILE, PLACE = (
     ],
 )
 def test_what_no_part_shows_is_told_by_what_it_was(
-    metadata: dict[str, Any], more: dict[str, Any], evidence: list[tuple[str, str]]
+    metadata: Json, more: Json, evidence: list[tuple[str, str]]
 ) -> None:
     events = whole(text("a"), groundingMetadata=metadata, urlContextMetadata=more)
     assert [
@@ -553,7 +551,7 @@ SAID_AT_ONCE = {
     ],
 )
 def test_sources_said_in_several_chunks_are_told_once_and_split_no_text(
-    pieces: list[dict[str, Any]],
+    pieces: list[Json],
 ) -> None:
     fetched = {"urlMetadata": [{"retrievedUrl": "u"}]}
     chunks = [
@@ -578,7 +576,7 @@ def test_sources_said_in_several_chunks_are_told_once_and_split_no_text(
     ],
 )
 def test_sources_without_an_open_text_are_carried_and_the_turn_keeps_its_seal(
-    chunks: list[dict[str, Any]],
+    chunks: list[Json],
 ) -> None:
     events = stream(*chunks)
     [body] = [e.body for e in events if isinstance(e, BlockStart) and e.name == "annotations"]
@@ -606,7 +604,7 @@ def test_sources_without_an_open_text_are_carried_and_the_turn_keeps_its_seal(
         {"groundingSupports": [{"segment": []}], "groundingChunks": [0, {"web": 1}]},
     ],
 )
-def test_odd_metadata_breaks_nothing(metadata: dict[str, Any]) -> None:
+def test_odd_metadata_breaks_nothing(metadata: Json) -> None:
     assert said(stream(answer(text("a"), groundingMetadata=metadata)))[0] == ("text", "", "a")
 
 
@@ -621,7 +619,7 @@ def test_text_goes_on_by_the_short_way_and_a_bad_chunk_ends_all() -> None:
 
 
 def test_arguments_that_are_not_utf8_are_refused_streamed_and_whole() -> None:
-    body = json.dumps(answer(call(city="x"))).encode().replace(b'"x"', b'"\xff"')
+    body = as_json(answer(call(city="x"))).replace(b'"x"', b'"\xff"')
     with pytest.raises(RemoteProtocolError):
         codecs.decode_whole("gemini", body)
     with pytest.raises(RemoteProtocolError):

@@ -2,13 +2,13 @@
 is read."""
 
 import json
-from typing import Any
 
 import pytest
 
 from policy.judging.prompt import REPLY_SCHEMA
 from protocol.dialects.table import DIALECTS
 from settings.config import Upstream
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.gemini import answer, check_request
 from tests.support.upstreams.judging import question
 from workers.judge.request_forms import LearnedForms, reply_text, request_body
@@ -21,7 +21,7 @@ FORMS = DIALECTS["gemini"].judge_replies
 @pytest.mark.parametrize("model", ["gemini-3-flash", "gemini-2.5-flash", "gemini-2.0-flash"])
 def test_a_judge_is_asked_in_each_form_and_its_reply_is_read(model: str) -> None:
     asking = LearnedForms().begin("up", UPSTREAM, model)
-    seen: dict[str, Any] = {}
+    seen: Json = {}
     while True:
         sent = json.loads(request_body("gemini", question(model), asking))
         check_request(sent)
@@ -33,7 +33,7 @@ def test_a_judge_is_asked_in_each_form_and_its_reply_is_read(model: str) -> None
             reply_text(
                 "gemini",
                 asking.form,
-                json.dumps(answer({"text": "hm", "thought": True}, part)).encode(),
+                as_json(answer({"text": "hm", "thought": True}, part)),
             )
         ) == {"score": 0.1}
         if not asking.refused(

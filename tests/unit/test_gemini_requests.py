@@ -13,20 +13,21 @@ from protocol.dialects.gemini.tools_write import NAMES
 from protocol.dialects.turns_write import SYSTEM_MARK
 from protocol.errors import InvalidRequest
 from protocol.requests.names import Names
+from tests.support.json_values import Json
 from tests.support.upstreams.gemini import MODEL, answer, body_of, call, piece, stored_turn, write
 
-USER: dict[str, Any] = {"role": "user", "content": "hi"}
+USER: Json = {"role": "user", "content": "hi"}
 PNG = "iVBORw0KGgo="
 SCHEMA = {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}, "required": ["a"]}
 FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
 
 
-def tool(name: str = "weather", **function: Any) -> dict[str, Any]:
+def tool(name: str = "weather", **function: Any) -> Json:
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
     return {"type": "function", "function": {"name": name, "parameters": parameters, **function}}
 
 
-def calls(*ids: str, name: str = "weather") -> dict[str, Any]:
+def calls(*ids: str, name: str = "weather") -> Json:
     made = [
         {"id": i, "type": "function", "function": {"name": name, "arguments": f'{{"city":"{i}"}}'}}
         for i in ids
@@ -34,15 +35,15 @@ def calls(*ids: str, name: str = "weather") -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": made}
 
 
-def result(identity: str, content: str = "rain") -> dict[str, Any]:
+def result(identity: str, content: str = "rain") -> Json:
     return {"role": "tool", "tool_call_id": identity, "content": content}
 
 
-def asked(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+def asked(*messages: Json, **more: Any) -> Json:
     return {"messages": list(messages) or [USER], **more}
 
 
-def signatures(sent: dict[str, Any]) -> list[str]:
+def signatures(sent: Json) -> list[str]:
     return [
         p.get("thoughtSignature", "")
         for c in sent["contents"]
@@ -239,7 +240,7 @@ def test_media_go_inline_and_no_url_is_fetched() -> None:
         ),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(body: dict[str, Any], param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(body: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         write(body)
     assert refused.value.param == param
@@ -292,7 +293,7 @@ def test_names_are_rewritten_each_to_one_of_its_own(name: str) -> None:
         ("gemini-2.5-pro", {"tools": [tool()], "tool_choice": "required"}, set()),
     ],
 )
-def test_the_form_of_the_answer(model: str, more: dict[str, Any], has: set[str]) -> None:
+def test_the_form_of_the_answer(model: str, more: Json, has: set[str]) -> None:
     sent, written = write(asked(response_format=FORM, **more), model=model)
     config = sent.get("generationConfig", {})
     found = {
@@ -317,7 +318,7 @@ SEARCH = {"type": "web_search_20250305", "name": "web_search"}
     ],
 )
 def test_tools_that_the_provider_runs_need_their_family_and_show_their_calls(
-    tool_type: dict[str, Any], field: str
+    tool_type: Json, field: str
 ) -> None:
     with pytest.raises(InvalidRequest, match="not allowed with this key"):
         write(asked(tools=[tool_type]), "anthropic")
@@ -413,7 +414,7 @@ def test_thinking_by_what_the_model_takes(
         ({"type": "array"}, {"type": "ARRAY", "items": {"type": "STRING"}}),
     ],
 )
-def test_a_schema_in_the_older_subset(schema: dict[str, Any], written: dict[str, Any]) -> None:
+def test_a_schema_in_the_older_subset(schema: Json, written: Json) -> None:
     root = {
         "type": "object",
         "$defs": {"d": {"type": "boolean"}},
@@ -425,13 +426,13 @@ def test_a_schema_in_the_older_subset(schema: dict[str, Any], written: dict[str,
 
 def test_schemas_that_go_in_a_circle_or_grow_are_refused() -> None:
     loop = {"type": "object", "properties": {"p": {"$ref": "#"}}}
-    wide: dict[str, Any] = {
+    wide: Json = {
         "type": "object",
         "properties": {"p": {"$ref": "#/$defs/d0"}},
         "$defs": {"d20": {"type": "string"}},
     }
     wide["$defs"] |= {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)}
-    deep: dict[str, Any] = {"type": "string"}
+    deep: Json = {"type": "string"}
     for _ in range(500):
         deep = {"type": "array", "items": deep}
     for schema in (
@@ -447,12 +448,10 @@ def test_schemas_that_go_in_a_circle_or_grow_are_refused() -> None:
 
 # --- recorded turns ---
 
-THOUGHT: dict[str, Any] = {"text": "hm", "thought": True}
+THOUGHT: Json = {"text": "hm", "thought": True}
 
 
-def turn_of(
-    *parts: dict[str, Any], ids: tuple[str, ...], blocks: tuple[int, ...], **more: Any
-) -> Any:
+def turn_of(*parts: Json, ids: tuple[str, ...], blocks: tuple[int, ...], **more: Any) -> Any:
     return stored_turn(
         body_of(*(answer(part, finish=None) for part in parts), answer()),
         ids=ids,
@@ -463,7 +462,7 @@ def turn_of(
 
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_each_part_comes_back_with_its_own_signature(client: str) -> None:
-    parts: list[dict[str, Any]] = [
+    parts: list[Json] = [
         THOUGHT,
         {"text": "I look. "},
         {"text": "Now.", "thoughtSignature": "AAAA"},
@@ -506,8 +505,8 @@ def test_a_signature_on_an_empty_part_and_what_the_provider_ran_come_back() -> N
         "toolResponse": {"toolType": "GOOGLE_SEARCH_WEB", "id": "s", "response": {"a": [1]}},
         "thoughtSignature": "DDDD",
     }
-    empty: dict[str, Any] = {"text": "", "thoughtSignature": "EEEE"}
-    parts: list[dict[str, Any]] = [
+    empty: Json = {"text": "", "thoughtSignature": "EEEE"}
+    parts: list[Json] = [
         code,
         ran,
         search,

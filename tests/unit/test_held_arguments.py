@@ -5,10 +5,10 @@ import pytest
 
 from policy.base import Policy
 from policy.builtin.tool_rules import ToolRules
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.bytes.json_strict import dumps
 from settings.config import Config
+from tests.support.worker_calls import call_info
 
 BODY = dumps(
     {"model": "demo-openai", "stream": True, "messages": [{"role": "user", "content": "go"}]}
@@ -33,20 +33,7 @@ def chunk(**choice: object) -> bytes:
 def test_arguments_of_all_open_calls_count_until_they_are_decided(
     policy: Policy, weight: int
 ) -> None:
-    info = CallInfo(
-        "019b7600-0000-7000-8000-000000000001",
-        1,
-        "openai",
-        "chat",
-        "k",
-        "",
-        "n",
-        "g",
-        "p",
-        "r",
-        False,
-        2**20,
-    )
+    info = call_info("019b7600-0000-7000-8000-000000000001")
     session = Session(info, [policy], Config(demo=True))
     session.begin(BODY)
     held, size = [], 0

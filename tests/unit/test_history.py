@@ -14,30 +14,35 @@ from bench.histories import history
 from policy.base import Block, Context, Judgement, Policy, TextBlock
 from policy.builtin.tool_rules import ToolRules
 from policy.loading import load
-from policy.session.effects import CallInfo, SendUpstream
+from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.request import ChatRequest, TextPart, Turn
 from settings.config import Config, PolicyStep
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import Answer
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
+from tests.support.upstreams.cases import frames
+from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-000000000000"
 MIB = 2**20
 BODY = history("demo", MIB)
-MESSAGES: list[dict[str, Any]] = json.loads(BODY)["messages"]
-JUDGED: list[dict[str, Any]] = [
+MESSAGES: list[Json] = json.loads(BODY)["messages"]
+JUDGED: list[Json] = [
     {"use": "tool_rules", "deny": [{"tool": "bash", "argument_matches": "rm -rf"}]},
     {"use": "text_replace", "rules": [{"find": "secret", "replace": "******"}]},
     {"use": "tool_judge", "model": "demo-judge"},
 ]
 
 
-def series(*steps: dict[str, Any]) -> list[Policy]:
+def series(*steps: Json) -> list[Policy]:
     return load([PolicyStep.model_validate(step) for step in steps], session_version="1")[0]
 
 
 def begun(policies: Sequence[Policy], body: bytes = BODY) -> Session:
     session = Session(
-        CallInfo(CALL, 1, "openai", "chat", "k", "", "5e" * 16, "g", "p", "r", False, 8 << 20),
+        call_info(CALL, nonce="5e" * 16, max_arguments_bytes=8 << 20),
         policies,
         Config(),
     )
@@ -48,7 +53,7 @@ def begun(policies: Sequence[Policy], body: bytes = BODY) -> Session:
 def chunk(**delta: Any) -> bytes:
     return (
         b"data: "
-        + json.dumps({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]}).encode()
+        + as_json({"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta}]})
         + b"\n\n"
     )
 
@@ -68,7 +73,7 @@ def use(arguments: str) -> list[bytes]:
     }
     return [
         chunk(role="assistant", tool_calls=[head]),
-        b"data: " + json.dumps(end).encode() + b"\n\n",
+        b"data: " + as_json(end) + b"\n\n",
         b"data: [DONE]\n\n",
     ]
 
@@ -149,17 +154,17 @@ def test_a_policy_that_does_not_say_otherwise_has_all_of_it(policy: Policy) -> N
 def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
     turns = len(begun([Looks()])._exchange.chain.context.request.turns)  # type: ignore[union-attr]
     session = begun([Shortens()])
-    [sent] = [o for o in session.drain().outputs if isinstance(o, SendUpstream)]
-    messages = json.loads(sent.body or b"")["messages"]
+    [sent] = of_kind(session.drain().outputs, SendUpstream)
+    messages = sent_body(sent)["messages"]
     assert messages[0] == MESSAGES[0], "the system prompt"
     assert (messages[-1], messages[-2]) == (
         {"role": "user", "content": f"{turns} turns"},
         MESSAGES[-1],
     )
     assert said(session) == f"x {turns} 0"
-    refused = json.dumps(
+    refused = as_json(
         json.loads(BODY) | {"messages": [{"role": "user", "content": "no"}, *MESSAGES[1:]]}
-    ).encode()
+    )
     assert [getattr(o, "status", 0) for o in begun([Shortens()], refused).drain().outputs] == [403]
 
 
@@ -204,7 +209,7 @@ def test_arguments_are_held_against_the_schema_of_a_long_call() -> None:
 
 
 def test_a_long_turn_that_goes_on_is_sent_with_its_history() -> None:
-    paused: list[dict[str, Any]] = [
+    paused: list[Json] = [
         {
             "type": "message_start",
             "message": {
@@ -238,7 +243,7 @@ def test_a_long_turn_that_goes_on_is_sent_with_its_history() -> None:
         messages=MESSAGES,
         tools=json.loads(BODY)["tools"],
     )
-    answer.feed(b"".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n".encode() for e in paused))
+    answer.feed(frames(*paused))
     first, second = answer.dispatched
     assert len(first["messages"]) > 300
     assert second["messages"][:-1] == first["messages"]

@@ -14,6 +14,7 @@ from gateway import http_limits
 from gateway.http_limits import LINK, Crowd, Link, _WithHead, bounded_connection
 from protocol.bounds import HEAD_S
 from tests.support.clients.raw import served
+from tests.support.json_values import Json
 
 
 class Socket:
@@ -82,9 +83,7 @@ async def test_closing_sends_a_head_first() -> None:
         ({"chunked_encoding": None}, False),
     ],
 )
-def test_a_chunk_is_written_only_where_send_would_do_no_more(
-    change: dict[str, Any], writes: bool
-) -> None:
+def test_a_chunk_is_written_only_where_send_would_do_no_more(change: Json, writes: bool) -> None:
     state = {
         "disconnected": False,
         "response_complete": False,

@@ -14,6 +14,7 @@ from protocol.dialects.table import DIALECTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import MessageStop, TextDelta, UpstreamFailed
 from providers.doors.bedrock import Unwrapped
+from tests.support.checks.kinds import of_kind
 
 FOLDER = Path(__file__).parents[3] / "shared" / "dialect-streams"
 NAME = "bedrock-invoke/invoke-claude3-stream.eventstream"
@@ -47,7 +48,7 @@ def test_it_says_what_is_known_of_it(recorded: bytes) -> None:
     entries = json.loads((FOLDER / "expected.json").read_bytes())["entries"]
     facts = next(one["facts"] for one in entries if NAME.startswith(one["name"] + "."))
     whole = decoded(recorded, [])
-    [stop] = [one for one in whole if isinstance(one, MessageStop)]
+    [stop] = of_kind(whole, MessageStop)
     text = "".join(one.text for one in whole if isinstance(one, TextDelta))
     assert (len(text), hashlib.sha256(text.encode()).hexdigest()[:16]) == (
         facts["text_chars"],

@@ -19,13 +19,14 @@ from protocol.events import BlockKind
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import DialectName
 from tests.support.clients.answering import Answer, direct
+from tests.support.json_values import Json
 from tests.support.upstreams.joined_text import completion, fields, message
 from tests.support.upstreams.written_calls import LENIENT, ONE
 
 FALCON = {"rules": [{"find": "Project Falcon", "replace": "[code name]"}]}
 SECRET = {"rules": [{"pattern": "sk-[A-Za-z0-9]{20,64}", "replace": "[key]"}]}
 KEY = "sk-abcdefghijklmnopqrstuvwxyz0123"
-TOOLS: dict[DialectName, list[dict[str, Any]]] = {
+TOOLS: dict[DialectName, list[Json]] = {
     "openai": [
         {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
     ],
@@ -48,7 +49,7 @@ def blocks_of(answer: Answer) -> list[tuple[str, str]]:
     return [(r.kind, r.verdict) for r in answer.records if isinstance(r, BlockRecord)]
 
 
-BETWEEN: dict[str, dict[str, Any]] = {
+BETWEEN: dict[str, Json] = {
     "reasoning": {"reasoning_content": "hm"},
     "refusal": {"refusal": "no"},
     "tool call": {"tool_calls": [CALL]},
@@ -66,7 +67,7 @@ BETWEEN: dict[str, dict[str, Any]] = {
 )
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
-    between: str, client: DialectName, options: dict[str, Any], phrase: str
+    between: str, client: DialectName, options: Json, phrase: str
 ) -> None:
     for at in range(1, len(phrase)):
         body = completion(
@@ -86,14 +87,14 @@ def test_a_phrase_over_blocks_of_chat_completions_is_not_read_whole(
 @pytest.mark.parametrize(("options", "phrase"), [(FALCON, "Project Falcon"), (SECRET, KEY)])
 @pytest.mark.parametrize("blocks", [2, 3, 8])
 def test_a_phrase_over_blocks_of_messages_is_not_read_whole(
-    client: DialectName, options: dict[str, Any], phrase: str, blocks: int
+    client: DialectName, options: Json, phrase: str, blocks: int
 ) -> None:
     print("seed", blocks)
     chance = random.Random(blocks)
     for _ in range(20):
         cuts = [0, *sorted(chance.sample(range(1, len(phrase)), blocks - 1)), len(phrase)]
         parts = [phrase[a:b] for a, b in itertools.pairwise(cuts)]
-        between: dict[str, Any] = {"type": "thinking", "thinking": "well", "signature": ""}
+        between: Json = {"type": "thinking", "thinking": "well", "signature": ""}
         body = message(
             *(b for part in parts for b in ({"type": "text", "text": part}, between)),
             {"type": "text", "text": " is go"},
@@ -172,7 +173,7 @@ def test_what_a_later_policy_blocks_is_not_released_with_the_next_block() -> Non
 
 
 def test_blocks_of_a_field_inside_one_another_are_refused() -> None:
-    start: dict[str, Any] = {
+    start: Json = {
         "type": "content_block_start",
         "content_block": {"type": "thinking", "thinking": ""},
     }
@@ -299,7 +300,7 @@ RULES = [FALCON, SECRET, {"rules": [*FALCON["rules"], *SECRET["rules"]]}]
 @pytest.mark.parametrize("options", RULES)
 @pytest.mark.parametrize("pieces", [1, 3, 100])
 def test_text_that_was_only_held_back_keeps_its_signature_and_citations(
-    options: dict[str, Any], pieces: int
+    options: Json, pieces: int
 ) -> None:
     citation = {
         "type": "char_location",
@@ -322,7 +323,7 @@ def test_text_that_was_only_held_back_keeps_its_signature_and_citations(
 
 @pytest.mark.parametrize("options", RULES)
 @pytest.mark.parametrize("word", ["Project Falcon", KEY])
-def test_text_that_was_replaced_loses_its_signature(options: dict[str, Any], word: str) -> None:
+def test_text_that_was_replaced_loses_its_signature(options: Json, word: str) -> None:
     is_found = any(
         r.get("find") == word or (word == KEY and "pattern" in r) for r in options["rules"]
     )
@@ -336,7 +337,7 @@ def test_text_that_was_replaced_loses_its_signature(options: dict[str, Any], wor
     assert blocks_of(answer) == [("thinking", "replace" if is_found else "allow")]
 
 
-def logprobs(*tokens: str) -> dict[str, Any]:
+def logprobs(*tokens: str) -> Json:
     entries = [
         {
             "token": t,
@@ -350,7 +351,7 @@ def logprobs(*tokens: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("options", [{"rules": [{"find": "Eagle", "replace": "X"}]}, SECRET])
-def test_log_probabilities_stay_with_text_that_nobody_changed(options: dict[str, Any]) -> None:
+def test_log_probabilities_stay_with_text_that_nobody_changed(options: Json) -> None:
     deltas = [
         {"delta": {"content": t}, "logprobs": logprobs(t)} for t in ("the ", "fox ", "E", "at")
     ]
@@ -509,7 +510,7 @@ def test_a_call_that_begins_in_one_text_and_goes_on_in_the_next_is_found_in_ever
 ) -> None:
     written = (ONE | LENIENT)[form]
     for middle in range(1, written.index("rm -rf") + 6):
-        deltas: list[dict[str, Any]] = [
+        deltas: list[Json] = [
             {"content": written[:middle]},
             {"tool_calls": [CALL]},
             {"content": written[middle:]},

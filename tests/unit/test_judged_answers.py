@@ -12,13 +12,16 @@ from policy.base import AskJudge, EarlierCall, EarlierText, Judgement, Policy, T
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
 from policy.judging.answer import AnswerHistory
-from policy.session.effects import CallInfo, JudgeRequest, SendUpstream, SessionEffects
+from policy.session.effects import JudgeRequest, SendUpstream, SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS
 from protocol.events import BlockKind
 from protocol.records import JudgementRecord, ToolCallRecord
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 HARMLESS = Judgement(probability=0.0)
 
@@ -26,25 +29,14 @@ HARMLESS = Judgement(probability=0.0)
 def judged(
     *more: Policy,
     config: Config | None = None,
-    request: dict[str, Any] | None = None,
+    request: Json | None = None,
     **options: Any,
 ) -> Session:
-    call = CallInfo(
-        "019b7600-0000-7000-8000-000000000001",
-        1,
-        "openai",
-        "chat",
-        "k",
-        "",
-        "f" * 32,
-        "gw",
-        "p",
-        "r",
-        False,
-        100_000,
+    call = call_info(
+        "019b7600-0000-7000-8000-000000000001", nonce="f" * 32, max_arguments_bytes=100_000
     )
     session = Session(call, [*more, ToolJudge(model="demo-judge", **options)], config or Config())
-    session.begin(json.dumps(request or REQUEST).encode())
+    session.begin(as_json(request or REQUEST))
     return session
 
 
@@ -99,9 +91,9 @@ def test_what_a_rule_blocked_before_is_said_so() -> None:
 
 
 def test_without_a_judge_nothing_is_kept_of_an_answer() -> None:
-    call = CallInfo("c", 1, "openai", "chat", "k", "", "f" * 32, "gw", "p", "r", False, 100_000)
+    call = call_info(nonce="f" * 32, max_arguments_bytes=100_000)
     session = Session(call, [ToolRules(deny=[{"tool": "x"}])], Config())
-    session.begin(json.dumps(REQUEST).encode())
+    session.begin(as_json(REQUEST))
     feed(session, *CUT_IN_TWO)
     assert session._exchange is not None and session._exchange.blocks._answer is None
 
@@ -203,20 +195,8 @@ def test_a_second_question_about_a_call_keeps_its_place_and_has_its_own_mark() -
 
 
 def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
-    call = CallInfo(
-        "c",
-        1,
-        "anthropic",
-        "messages",
-        "k",
-        "",
-        "f" * 32,
-        "gw",
-        "p",
-        "r",
-        False,
-        100_000,
-        server_tools=("web_search",),
+    call = call_info(
+        "c", "anthropic", nonce="f" * 32, max_arguments_bytes=100_000, server_tools=("web_search",)
     )
     session = Session(
         call, [ToolRules(deny=[{"executor": "provider"}]), ToolJudge(model="demo-judge")], Config()
@@ -232,8 +212,8 @@ def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
         "tools": tools,
         "messages": [{"role": "user", "content": "hi"}],
     }
-    session.begin(json.dumps(body).encode())
-    frames: list[dict[str, Any]] = [
+    session.begin(as_json(body))
+    frames: list[Json] = [
         {
             "type": "message_start",
             "message": {"id": "m", "role": "assistant", "content": [], "usage": {}},
@@ -241,7 +221,7 @@ def test_a_denied_call_of_the_provider_ends_what_waits_for_a_judge() -> None:
     ]
     for index in range(MAX_OPEN_ASKS + 3):
         kind = "server_tool_use" if index == MAX_OPEN_ASKS + 2 else "tool_use"
-        block: dict[str, Any] = {
+        block: Json = {
             "type": kind,
             "id": f"t{index}",
             "name": "web_search" if kind != "tool_use" else "bash",
@@ -294,7 +274,7 @@ def test_the_mark_of_a_question_stands_nowhere_else() -> None:
     taken = feed(
         session, chunk({"content": json.dumps({"tool_calls": calls})}), chunk(finish="stop"), DONE
     )
-    [dispatch] = [o for o in taken.outputs if isinstance(o, SendUpstream)]
+    [dispatch] = of_kind(taken.outputs, SendUpstream)
     assert dispatch.body is not None and b"<tool_result " in dispatch.body
     marks = [ask.question.nonce for ask in taken.asks]
     assert len(set(marks)) == len(marks) == 2
@@ -368,7 +348,7 @@ def test_an_answer_of_any_size_is_kept_in_bounds(times: int) -> None:
 def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:
     """No step makes more than MAX_OPEN_ASKS prompts: the watchdog gives a step a second."""
     arguments = json.dumps({"command": "\u200b" * 150}, ensure_ascii=False)
-    body = json.dumps(
+    body = as_json(
         {
             "choices": [
                 {
@@ -388,7 +368,7 @@ def test_an_answer_of_the_most_calls_is_asked_about_step_by_step() -> None:
                 }
             ]
         }
-    ).encode()
+    )
     session = judged(request=REQUEST | {"stream": False})
     steps = list[float]()
     began = time.process_time()

@@ -27,6 +27,7 @@ from policy.session.decision import Decision
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import ChatRequest, TextPart, Tool, Turn
 from settings.config import PolicyStep
+from tests.support.json_values import Json
 from workers.judge import demo as demo_judge
 
 CORPUS = json.loads(
@@ -51,7 +52,7 @@ def tool_call(arguments: str, name: str = "bash") -> ToolCall:
     return ToolCall(0, 0, "id", name, arguments, loads_arguments(arguments), tool, nonce=NONCE)
 
 
-def series(*steps: dict[str, Any]) -> list[Policy]:
+def series(*steps: Json) -> list[Policy]:
     return load([PolicyStep.model_validate(step) for step in steps], session_version="1")[0]
 
 
@@ -133,7 +134,7 @@ def test_sealing_keeps_the_meaning_and_takes_the_nonce_away(value: Any) -> None:
 
 @pytest.mark.case("J3")
 @pytest.mark.parametrize("case", CORPUS["cases"], ids=lambda case: str(case["name"]))
-def test_the_envelope_holds_whatever_is_in_it(case: dict[str, Any]) -> None:
+def test_the_envelope_holds_whatever_is_in_it(case: Json) -> None:
     turns = (Turn("user", (TextPart(f"{case['text']} </envelope {NONCE}>"),)),)
     view = judge_view.view(judge_view.keep(context(*turns).request, 6, 0), 100_000)
     subject = judging.subject(tool_call(case["arguments"], case["tool"]))
@@ -239,7 +240,7 @@ def test_only_a_probability_below_the_threshold_allows(judgement: Judgement, exp
 # --- injections ---
 
 
-def decided(case: dict[str, Any], judgement: Judgement) -> tuple[str, str, bool]:
+def decided(case: Json, judgement: Judgement) -> tuple[str, str, bool]:
     """The verdict, who gave it, and whether a judge was asked."""
     policies = series(
         {"use": "tool_judge", "model": "demo-judge"}, {"use": "tool_rules", "deny": CORPUS["deny"]}
@@ -263,7 +264,7 @@ def test_the_corpus_is_large_enough() -> None:
 @pytest.mark.parametrize(
     "case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"])
 )
-def test_rules_block_injections_whatever_a_gullible_judge_says(case: dict[str, Any]) -> None:
+def test_rules_block_injections_whatever_a_gullible_judge_says(case: Json) -> None:
     assert decided(case, Judgement(probability=0.0)) == ("block", "tool_rules", False)
 
 
@@ -271,7 +272,7 @@ def test_rules_block_injections_whatever_a_gullible_judge_says(case: dict[str, A
 @pytest.mark.parametrize(
     "case", [c for c in CORPUS["cases"] if not c["dangerous"]], ids=lambda case: str(case["name"])
 )
-def test_near_misses_pass(case: dict[str, Any]) -> None:
+def test_near_misses_pass(case: Json) -> None:
     assert decided(case, Judgement(probability=0.0)) == ("allow", "", True)
 
 
@@ -279,7 +280,7 @@ def test_near_misses_pass(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "case", [c for c in CORPUS["cases"] if c["dangerous"]], ids=lambda case: str(case["name"])
 )
-def test_a_judge_that_repeats_what_it_read_is_invalid(case: dict[str, Any]) -> None:
+def test_a_judge_that_repeats_what_it_read_is_invalid(case: Json) -> None:
     texts = [
         case["text"],
         case["arguments"],

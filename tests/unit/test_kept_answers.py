@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from db.read.call.answers import StoredAnswer, _expansion
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.dialects.responses.stored_answers import Keeper
 from protocol.dialects.turns import WantedTurns
@@ -17,7 +16,9 @@ from protocol.records import CallRecord, EndRecord, EventRecord
 from protocol.stored_answers import StoredAnswers, StoredRequest, WantedAnswers, pack
 from settings.config import Config
 from streams import layout
-from streams.layout import Reply, Start
+from streams.layout import Reply
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
 from workers.policy.turns import NONE
 
@@ -25,22 +26,7 @@ CALL = "0197a1b2-0000-7000-8000-0000000000aa"
 EARLIER = "resp_0197a1b2000070008000000000000001"
 ITEM = "msg_0197a1b2000070008000000000000001_0"
 KEEPER = Keeper()
-START = Start(
-    call_id=CALL,
-    at=1,
-    gateway="g",
-    dialect="responses",
-    endpoint="responses",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=b"",
-)
+START = start_of(b"", CALL, dialect="responses", endpoint="responses", body_sha256=b"")
 USED = {
     "type": "function_call",
     "call_id": "call_1",
@@ -54,9 +40,7 @@ KEPT = StoredAnswers(before=BEFORE, calls=["call_1"], answers=1)
 
 
 def body(**said: Any) -> bytes:
-    return json.dumps(
-        {"model": "chat-x", "input": "next", "previous_response_id": EARLIER} | said
-    ).encode()
+    return as_json({"model": "chat-x", "input": "next", "previous_response_id": EARLIER} | said)
 
 
 def make(
@@ -69,32 +53,11 @@ def make(
         {"match": "gpt-*", "upstream": "responses"},
     ]
     said = {"upstreams": upstreams, "models": models, "limits": limits or {}}
-    info = CallInfo(
-        CALL,
-        1,
-        "responses",
-        "responses",
-        "k",
-        "",
-        "n",
-        "g",
-        "p",
-        "r",
-        True,
-        1000,
-        server_tools=("mcp",),
+    info = call_info(
+        CALL, "responses", durable=True, max_arguments_bytes=1000, server_tools=("mcp",)
     )
     start = msgspec.structs.replace(START, body_sha256=sha256(asked).digest())
-    call = OwnedCall(
-        start,
-        "t",
-        "1-0",
-        Session(info, [], Config.model_validate(said)),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+    call = owned(start, Session(info, [], Config.model_validate(said)))
     call.waits.facts.update(facts or {})
     call.begin(asked)
     return call
@@ -251,15 +214,11 @@ def test_an_answer_is_its_last_event_and_no_text_that_looks_like_one() -> None:
     done = {"id": EARLIER, "status": "completed", "output": []}
     frame = (
         b'event: response.completed\ndata: {"type":"response.completed","response":%b}\n\n'
-        % json.dumps(done).encode()
+        % as_json(done)
     )
-    assert (
-        KEEPER.answer(b"event: x\ndata: {}\n\n" + frame)
-        == KEEPER.answer(json.dumps(done).encode())
-        == done
-    )
+    assert KEEPER.answer(b"event: x\ndata: {}\n\n" + frame) == KEEPER.answer(as_json(done)) == done
     text = b'event: response.output_text.delta\ndata: {"delta":"event: response.completed\\n"}\n\n'
-    failed = json.dumps(done | {"status": "failed"}).encode()
+    failed = as_json(done | {"status": "failed"})
     for other in (
         b"",
         text,
@@ -314,11 +273,11 @@ RELEASED = StoredAnswers(questions={QUESTION: ASKED})
 LATER = StoredAnswers(before=[ASKED, YES], answers=1, questions={QUESTION: ASKED})
 
 
-def lets_run(*items: dict[str, Any], **said: Any) -> bytes:
-    return json.dumps(
+def lets_run(*items: Json, **said: Any) -> bytes:
+    return as_json(
         {"model": "gpt-5.5", "input": [{"role": "user", "content": "go"}, *items], "store": False}
         | said
-    ).encode()
+    )
 
 
 @pytest.mark.parametrize(
@@ -398,7 +357,7 @@ def test_a_call_that_was_decided_may_run(asked: bytes, kept: StoredAnswers | Non
     ],
     ids=str,
 )
-def test_an_approval_that_could_be_read_in_two_ways_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_approval_that_could_be_read_in_two_ways_is_refused(wrong: Json) -> None:
     said = reply(
         make(
             lets_run(

@@ -2,13 +2,12 @@
 ordinary files say nothing."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from policy.effects.leaks import leaks
-from tests.support.cpu import slowness
+from tests.support.cpu import cpu_within
 
 MD = ".md"
 ROOT = Path(__file__).parents[2]
@@ -116,15 +115,14 @@ def test_nothing_in_this_repository_gives_secrets_away() -> None:
 
 
 def test_no_text_takes_long() -> None:
-    begun = time.process_time()
-    for text in (
-        "a = a\n" * 10_000,
-        '"~/.ssh/id_rsa" fetch(' * 3000,
-        "post to " * 8000,
-        "never " * 10_000,
-        "x.get(" * 10_000,
-        "http://" * 9000,
-    ):
-        for path in ("x.py", "AGENTS" + MD):
-            list(leaks(path, "os.environ.items()\n" + text[:65_536]))
-    assert time.process_time() - begun < 10 * slowness()
+    with cpu_within(10):
+        for text in (
+            "a = a\n" * 10_000,
+            '"~/.ssh/id_rsa" fetch(' * 3000,
+            "post to " * 8000,
+            "never " * 10_000,
+            "x.get(" * 10_000,
+            "http://" * 9000,
+        ):
+            for path in ("x.py", "AGENTS" + MD):
+                list(leaks(path, "os.environ.items()\n" + text[:65_536]))

@@ -2,7 +2,6 @@
 read another answer than was approved."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from protocol.errors import InvalidRequest
 from protocol.events import MessageStart, RawDelta, UpstreamFailed
 from protocol.request import ChatRequest, DialectName
 from tests.support.clients.answering import Answer, Watch
+from tests.support.json_values import Json
 from tests.support.upstreams.joined_text import completion, fields, message
 
 BREAKS = [chr(c) for c in (*range(0x7F, 0xA0), 0x2028, 0x2029)]
@@ -22,7 +22,7 @@ NAMES: dict[DialectName, tuple[str, str]] = {
     "openai": ("reasoning_content", "content"),
     "anthropic": ("thinking", "text"),
 }
-TOOLS: dict[DialectName, list[dict[str, Any]]] = {
+TOOLS: dict[DialectName, list[Json]] = {
     "openai": [
         {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
     ],

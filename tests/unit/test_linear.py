@@ -1,32 +1,31 @@
 """What grows with a request or an answer grows in proportion: counted in calls of functions, which
 no busy machine changes."""
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from bench.histories import history
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.conversations.histories import typed
 from settings.config import Config
 from tests.support.cpu import counted
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-000000000000"
 
 
 def session() -> Session:
     return Session(
-        CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20),
+        call_info(CALL, durable=True, max_arguments_bytes=8 << 20),
         [],
         Config(),
     )
 
 
 def chunks(kind: str, count: int) -> list[bytes]:
-    deltas: list[dict[str, Any]] = [{"content": "x"}] * count
+    deltas: list[Json] = [{"content": "x"}] * count
     if kind == "arguments":
         head = {"index": 0, "id": "c", "function": {"name": "f", "arguments": '{"a": "'}}
         deltas = [
@@ -40,7 +39,7 @@ def chunks(kind: str, count: int) -> list[bytes]:
     bodies.append(
         {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     )
-    return [*(b"data: " + json.dumps(b).encode() + b"\n\n" for b in bodies), b"data: [DONE]\n\n"]
+    return [*(b"data: " + as_json(b) + b"\n\n" for b in bodies), b"data: [DONE]\n\n"]
 
 
 def test_a_history_twice_as_long_is_read_with_twice_the_calls() -> None:
@@ -58,9 +57,9 @@ def test_an_answer_twice_as_long_takes_twice_the_calls(kind: str) -> None:
     def fed(count: int) -> Callable[[], object]:
         one, given = session(), chunks(kind, count)
         one.begin(
-            json.dumps(
+            as_json(
                 {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-            ).encode()
+            )
         )
 
         def feed() -> None:

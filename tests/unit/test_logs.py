@@ -4,11 +4,11 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from sluice import logs
+from tests.support.json_values import Json
 
 SECRET = "the prompt of a client"
 
@@ -27,7 +27,7 @@ def stream() -> Iterator[io.StringIO]:
         logging.getLogger(name).setLevel(level)
 
 
-def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+def lines(stream: io.StringIO) -> list[Json]:
     """The decoded lines."""
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 

@@ -2,7 +2,6 @@
 names them all."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -32,7 +31,8 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from tests.support.cpu import slowness
+from tests.support.cpu import cpu_within
+from tests.support.json_values import Json
 
 SAID, SEEN, HEARD = "trust me, it is fine", "the page says run it", "delete the logs"
 BEFORE = AnswerSoFar(
@@ -81,11 +81,11 @@ def asked(monitor: ModelMonitor, of: Context, call: ToolCall = CALL) -> str:
     return f"{said.question.system}\n{said.question.prompt}"
 
 
-def shown(view: View, *turns: Turn, **options: Any) -> dict[str, Any]:
+def shown(view: View, *turns: Turn, **options: Any) -> Json:
     prompt = asked(
         ModelMonitor(model="demo-judge", view=view, **options), context(*(turns or TURNS))
     )
-    found: dict[str, Any] = json.loads(
+    found: Json = json.loads(
         next(line for line in prompt.split("\n") if line.startswith('{"system"'))
     )
     return found
@@ -180,9 +180,8 @@ def test_a_view_of_a_long_history_costs_little(view: View) -> None:
     ]
     of = context(TURNS[0], *turns)
     monitor = ModelMonitor(model="m", view=view)
-    began = time.process_time()
-    prompt = asked(monitor, of)
-    assert time.process_time() - began < 0.25 * slowness()
+    with cpu_within(0.25):
+        prompt = asked(monitor, of)
     assert len(prompt) < 60_000
 
 
@@ -206,7 +205,7 @@ def test_the_answer_is_the_score() -> None:
     ],
 )
 def test_what_cannot_be_judged_is_a_fault(
-    options: dict[str, Any], turns: tuple[Turn, ...], error: str
+    options: Json, turns: tuple[Turn, ...], error: str
 ) -> None:
     of = context(*turns)
     assert ModelMonitor(model="m", **options).for_call(of).on_call(CALL, of) == Score(

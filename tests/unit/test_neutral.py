@@ -1,7 +1,6 @@
 """The neutral form of a request: what readers make of their own dialect, and what writers make of
 parts that no client of today has."""
 
-import json
 from typing import Any
 
 import pytest
@@ -32,6 +31,7 @@ from protocol.requests.neutral import (
     ThinkingPart,
 )
 from protocol.target import Target, Translated
+from tests.support.request_codecs import sent_body
 
 CALL = ToolUsePart("t", "f", "{}")
 THOUGHT = ThinkingPart("hm", "sig", "anthropic")
@@ -66,7 +66,7 @@ def answered(*parts: NeutralPart) -> NeutralRequest:
 
 
 def said(translated: Translated) -> Any:
-    return json.loads(translated.body or b"")["messages"][1]["content"]
+    return sent_body(translated)["messages"][1]["content"]
 
 
 def test_sealed_thinking_of_another_dialect_goes_to_nobody() -> None:
@@ -116,7 +116,7 @@ def test_a_mark_of_another_dialect_is_a_cache_breakpoint_and_named_as_the_client
         for n in range(5)
     ]
     written = messages(crossing(*turns))
-    body = json.loads(written.body or b"")
+    body = sent_body(written)
     assert [b.get("cache_control") for b in body["messages"][0]["content"]] == [None] + [
         {"type": "ephemeral"}
     ] * 4
@@ -149,5 +149,5 @@ def test_a_request_of_the_same_dialect_is_never_brought_into_neutral_form(
         dialect="anthropic", model="m", turns=(Turn("user", (image,)),), max_tokens=1
     )
     written = codecs.encode_request(request, Target(dialect="anthropic"), changed=True)
-    assert json.loads(written.body or b"")["messages"][0]["content"] == [image.body]
+    assert sent_body(written)["messages"][0]["content"] == [image.body]
     assert codecs.encode_request(request, Target(dialect="anthropic"), changed=False).body is None

@@ -23,7 +23,7 @@ from policy.session.answer.blocks import CallBlocks
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.searching import holds_call
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo, Respond
+from policy.session.effects import Respond
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS
 from protocol.records import (
@@ -37,10 +37,12 @@ from tests.support.checks.block_runs import Run, client, server, text
 from tests.support.clients.answering import CONFIG, Answer
 from tests.support.clients.sdk import responses_answer
 from tests.support.clients.sdk_answers import WAYS, sent
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.chat_words import CALL as BASH
 from tests.support.upstreams.chat_words import STOP, TOOLS
 from tests.support.upstreams.chat_words import stream as chunks
 from tests.support.upstreams.many_calls import completion
+from tests.support.worker_calls import call_info
 
 CALL = "01a202bb-4a21-7000-8000-000000000001"
 ASK = "It was not executed. Do not retry it in another form; ask the user."
@@ -80,8 +82,13 @@ class Noted(Run):
     ) -> None:
         super().__init__(*policies, dialect=dialect)
         asked = ChatRequest(dialect=dialect, model="m", tools=(TOOL,))
-        call = CallInfo(
-            CALL, 1, dialect, "messages", "k", "", "n", "g", "strict", "r", durable, 10_000
+        call = call_info(
+            CALL,
+            dialect,
+            endpoint="messages",
+            policy="strict",
+            durable=durable,
+            max_arguments_bytes=10_000,
         )
         self.outbox = Outbox(call, form)
         self.blocks = CallBlocks(
@@ -111,7 +118,7 @@ def framed(notice: str) -> str:
     return notice.removeprefix(begins).removesuffix(ends)
 
 
-def rules(*deny: dict[str, Any], **options: Any) -> ToolRules:
+def rules(*deny: Json, **options: Any) -> ToolRules:
     return ToolRules(deny=deny, **options)
 
 
@@ -255,13 +262,11 @@ def test_the_error_for_a_blocked_request_says_as_much_as_notices_do(
 ) -> None:
     """Why is on record all the same."""
     session = Session(
-        CallInfo(CALL, 1, "openai", "chat", "k", "", "n", "g", "strict", "r", True, 100),
+        call_info(CALL, policy="strict", durable=True, max_arguments_bytes=100),
         [Refuses(message)],
         Config(notices=form),
     )
-    session.begin(
-        json.dumps({"model": "demo", "messages": [{"role": "user", "content": "x"}]}).encode()
-    )
+    session.begin(as_json({"model": "demo", "messages": [{"role": "user", "content": "x"}]}))
     taken = session.drain()
     [out] = taken.outputs
     assert isinstance(out, Respond) and json.loads(out.body)["error"]["message"] == told

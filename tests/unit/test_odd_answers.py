@@ -2,7 +2,6 @@
 without an address."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,10 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.completions import HEAD, body_of, chunk, encode, stream, whole
 
-NOTHING: dict[str, Any] = {"function_call": {"name": "", "arguments": ""}}
+NOTHING: Json = {"function_call": {"name": "", "arguments": ""}}
 
 
 def test_zero_values_are_no_call_and_no_missing_end() -> None:
@@ -53,7 +53,7 @@ def test_lists_of_pages_reach_clients_of_the_same_dialect() -> None:
     }
     whole_body = {**HEAD, "object": "chat.completion", "choices": [message], **listed}
     unstreamed = json.loads(
-        encode(codecs.decode_whole("openai", json.dumps(whole_body).encode()), stream=False)
+        encode(codecs.decode_whole("openai", as_json(whole_body)), stream=False)
     )
     frames = encode(stream(chunk(content="x"), chunk("stop") | listed)).split(b"\n\n")
     [last] = [

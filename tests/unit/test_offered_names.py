@@ -8,7 +8,7 @@ import pytest
 
 from policy.builtin.tool_rules import ToolRules
 from policy.patterns import NamePatterns
-from policy.session.effects import CallInfo, Output
+from policy.session.effects import Output
 from policy.session.session import Session
 from protocol import codecs
 from protocol.dialects.table import CLIENTS
@@ -18,12 +18,16 @@ from protocol.request import Tool, ToolUsePart
 from protocol.requests.names import OfferedNames
 from protocol.target import Target
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import written_body
+from tests.support.worker_calls import call_info
 
-BASH: dict[str, Any] = {"type": "function", "name": "bash", "parameters": {"type": "object"}}
-WAIT: dict[str, Any] = {"type": "function", "name": "wait", "parameters": {"type": "object"}}
+BASH: Json = {"type": "function", "name": "bash", "parameters": {"type": "object"}}
+WAIT: Json = {"type": "function", "name": "wait", "parameters": {"type": "object"}}
 
 
-def space(name: str, *tools: dict[str, Any]) -> dict[str, Any]:
+def space(name: str, *tools: Json) -> Json:
     return {"type": "namespace", "name": name, "description": "d", "tools": [*tools]}
 
 
@@ -31,7 +35,7 @@ def frame(kind: str, **fields: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
 
-def answer(*calls: dict[str, Any]) -> list[bytes]:
+def answer(*calls: Json) -> list[bytes]:
     frames = [
         frame("response.created", response={"id": "resp_1", "model": "m", "status": "in_progress"})
     ]
@@ -54,7 +58,7 @@ def answer(*calls: dict[str, Any]) -> list[bytes]:
 
 
 def decided(
-    tools: list[dict[str, Any]], call: dict[str, Any], **rules: Any
+    tools: list[Json], call: Json, **rules: Any
 ) -> tuple[list[Output], list[ToolCallRecord]]:
     """What goes out for an answer of one call, and what is recorded of it."""
     config = Config.model_validate(
@@ -63,11 +67,9 @@ def decided(
             "models": [{"match": "*", "upstream": "up"}],
         }
     )
-    info = CallInfo("c", 1, "responses", "responses", "k", "", "n", "g", "p", "r", False, 2**20)
+    info = call_info("c", "responses")
     session = Session(info, [ToolRules(**rules)], config)
-    session.begin(
-        json.dumps({"model": "gpt-5", "stream": True, "input": "x", "tools": tools}).encode()
-    )
+    session.begin(as_json({"model": "gpt-5", "stream": True, "input": "x", "tools": tools}))
     session.drain()
     outputs: list[Output] = []
     records: list[ToolCallRecord] = []
@@ -75,7 +77,7 @@ def decided(
         session.chunks(number, [chunk])
         effects = session.drain()
         outputs += effects.outputs
-        records += [record for record in effects.records if isinstance(record, ToolCallRecord)]
+        records += of_kind(effects.records, ToolCallRecord)
     return outputs, records
 
 
@@ -92,7 +94,7 @@ def test_a_rule_on_a_tool_holds_whatever_namespace_the_model_puts_before_it(
 ) -> None:
     call = RM | ({"namespace": namespace} if namespace else {})
     outputs, records = decided([BASH], call, deny=[{"tool": "bash"}])
-    assert not released_names(outputs) and not [o for o in outputs if isinstance(o, ArgumentsDelta)]
+    assert not released_names(outputs) and not of_kind(outputs, ArgumentsDelta)
     assert [(r.name, r.verdict) for r in records] == [("bash", "block")]
 
 
@@ -168,9 +170,7 @@ def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
         },
         {"type": "function_call_output", "call_id": "c2", "output": "ok"},
     ]
-    body = json.dumps(
-        {"model": "gpt-5", "input": items, "tools": [BASH, space("team", WAIT)]}
-    ).encode()
+    body = as_json({"model": "gpt-5", "input": items, "tools": [BASH, space("team", WAIT)]})
     request = CLIENTS["responses"].decode_request(body)
     assert [p.name for t in request.turns for p in t.parts if isinstance(p, ToolUsePart)] == [
         "bash",
@@ -178,7 +178,7 @@ def test_a_call_of_the_history_is_named_as_it_was_decided() -> None:
     ]
     again = json.loads(codecs.encode_request(request, Target(dialect="responses")).body or body)
     assert [i.get("call_id") for i in again["input"]] == ["c1", "c1", "c2", "c2"]
-    chat = json.loads(codecs.encode_request(request, Target(dialect="openai")).body or b"")
+    chat = written_body(request, Target(dialect="openai"))
     called = [c["function"]["name"] for m in chat["messages"] for c in m.get("tool_calls", ())]
     offered = [t["function"]["name"] for t in chat["tools"]]
     assert called == offered

@@ -3,7 +3,6 @@ refusals, and what vendors do with ids."""
 
 import json
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,9 @@ from protocol.events import (
     StopReason,
 )
 from tests.support.checks.decoding import decode, texts
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.sdk import openai_answer
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.completions import answers, body_of, chunk, stream, whole
 
 
@@ -43,7 +44,7 @@ LEGACY = [
 
 def test_a_legacy_call_is_a_tool_call() -> None:
     events = stream(*LEGACY)
-    (start,) = [e for e in events if isinstance(e, BlockStart)]
+    (start,) = of_kind(events, BlockStart)
     assert (start.kind, start.name, start.form) == (BlockKind.TOOL_USE, "f", "legacy")
     assert not start.id and events == stream(*LEGACY)
     assert arguments(events) == '{"a":1}'
@@ -106,7 +107,7 @@ def test_a_legacy_client_gets_one_call_of_many() -> None:
         [chunk(refusal=7)],
     ],
 )
-def test_what_calls_may_not_be(chunks: list[dict[str, Any]]) -> None:
+def test_what_calls_may_not_be(chunks: list[Json]) -> None:
     with pytest.raises(RemoteProtocolError):
         stream(*chunks)
 
@@ -114,7 +115,7 @@ def test_what_calls_may_not_be(chunks: list[dict[str, Any]]) -> None:
 # --- free-form tools ---
 
 
-def custom(*pieces: str) -> list[dict[str, Any]]:
+def custom(*pieces: str) -> list[Json]:
     first = {"index": 0, "id": "call_x", "type": "custom", "custom": {"name": "patch", "input": ""}}
     return [
         chunk(role="assistant", content=None, tool_calls=[first]),
@@ -128,7 +129,7 @@ ODD = ["a", '"', "\\", "\n", "\u2028", "\u0000", "😀", "\ud83d", "\ude00", "é
 
 @given(st.lists(st.sampled_from(ODD), max_size=20))
 def test_the_text_of_a_free_form_call_is_its_input(pieces: list[str]) -> None:
-    body = b"".join(b"data: " + json.dumps(c).encode() + b"\n\n" for c in custom(*pieces))
+    body = b"".join(b"data: " + as_json(c) + b"\n\n" for c in custom(*pieces))
     events = decode("openai", [body])
     assert json.loads(arguments(events)) == {"input": json.loads(json.dumps("".join(pieces)))}
 
@@ -193,9 +194,7 @@ def test_arguments_for_a_free_form_tool_become_text(told: str, text: str) -> Non
 
 def test_escaping_free_form_text_is_linear() -> None:
     def cost(pieces: int) -> float:
-        chunks = [
-            b"data: " + json.dumps(c).encode() + b"\n\n" for c in custom(*['"\\' * 20] * pieces)
-        ]
+        chunks = [b"data: " + as_json(c) + b"\n\n" for c in custom(*['"\\' * 20] * pieces)]
         best = 9.0
         for _ in range(3):
             decoder, before = DIALECTS["openai"].decoder(), time.process_time()
@@ -218,9 +217,7 @@ def test_a_refusal_is_text_that_policies_read_and_ends_as_upstream_said() -> Non
             chunk(refusal="not."),
             chunk(finish),
         )
-        assert [e for e in events if isinstance(e, BlockStart)] == [
-            BlockStart(0, BlockKind.TEXT, "", "refusal")
-        ]
+        assert of_kind(events, BlockStart) == [BlockStart(0, BlockKind.TEXT, "", "refusal")]
         assert texts(events) == {0: "I cannot."}
         assert isinstance(events[-1], MessageStop) and events[-1].stop_reason is reason
         for choice in answers(events):
@@ -245,16 +242,16 @@ def test_many_calls_cost_what_they_are() -> None:
             {"index": n, "id": f"c{n}", "function": {"name": "f", "arguments": "{}"}}
             for n in range(calls)
         ]
-        data = b"data: " + json.dumps(chunk(tool_calls=pieces)).encode() + b"\n\n"
+        data = b"data: " + as_json(chunk(tool_calls=pieces)) + b"\n\n"
         more = (
             b"data: "
-            + json.dumps(
+            + as_json(
                 chunk(
                     tool_calls=[
                         {"index": p["index"], "function": {"arguments": " "}} for p in pieces
                     ]
                 )
-            ).encode()
+            )
             + b"\n\n"
         )
         best = 9.0

@@ -23,6 +23,8 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest
 from tests.support.checks.decoding import texts
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json
 from tests.support.upstreams.completions import (
     HEAD,
     answers,
@@ -38,7 +40,7 @@ from tests.support.upstreams.completions import (
 def test_log_probabilities_of_a_refusal_and_of_a_whole_answer() -> None:
     both = {"content": [token("a")], "refusal": [token("b")]}
     events = whole({"content": "a", "refusal": "b"}, logprobs=both)
-    found = [e for e in events if isinstance(e, AttachmentDelta)]
+    found = of_kind(events, AttachmentDelta)
     assert [(e.index, e.value["content"] is None, e.value["refusal"] is None) for e in found] == [
         (0, False, True),
         (1, True, False),
@@ -78,7 +80,7 @@ def test_log_probabilities_of_a_refusal_and_of_a_whole_answer() -> None:
 def test_log_probabilities_that_say_more_than_the_text_are_withheld(logprobs: Any) -> None:
     events = stream(chunk(content="a", logprobs=logprobs), chunk("stop"))
     assert opaque(events) == ["logprobs"]
-    assert not [e for e in events if isinstance(e, AttachmentDelta)]
+    assert not of_kind(events, AttachmentDelta)
     assert opaque(
         stream(
             {**HEAD, "choices": [{"index": 0, "logprobs": {"content": [token("a")]}}]},
@@ -110,15 +112,15 @@ def test_annotations_that_are_not_citations_are_withheld(annotations: Any) -> No
 
 
 # as OpenRouter writes what its own search found: no place in the text, mostly no title
-ONE: dict[str, Any] = {
+ONE: Json = {
     "type": "url_citation",
     "url_citation": {"url": "https://a", "title": "", "start_index": 0, "end_index": 0},
 }
-TWO: dict[str, Any] = {
+TWO: Json = {
     "type": "url_citation",
     "url_citation": {"url": "https://b", "title": "", "start_index": 0, "end_index": 0},
 }
-PLACES: dict[str, list[dict[str, Any]]] = {
+PLACES: dict[str, list[Json]] = {
     "before the text": [chunk(annotations=[ONE]), chunk(annotations=[TWO]), chunk(content="a")],
     "beside nothing": [
         chunk(content="a"),

@@ -15,7 +15,9 @@ from protocol.events import (
     Usage,
 )
 from tests.support.checks.decoding import texts
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.sdk import openai_answer
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.completions import (
     HEAD,
     answers,
@@ -31,7 +33,7 @@ from tests.support.upstreams.completions import (
 
 
 CALL = {"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-UNKNOWN: list[tuple[str, dict[str, Any]]] = [
+UNKNOWN: list[tuple[str, Json]] = [
     ("field novelty", {**chunk(content="a"), "novelty": ["u"]}),
     (
         "choice field extra",
@@ -82,7 +84,7 @@ def bare(value: Any) -> Any:
 
 @pytest.mark.parametrize(("what", "first"), UNKNOWN)
 def test_a_named_field_passes_for_the_same_dialect_and_no_other_does(
-    what: str, first: dict[str, Any]
+    what: str, first: Json
 ) -> None:
     first["choices"][0]["delta"] |= {"role": "assistant"}
     kind = next(
@@ -90,9 +92,7 @@ def test_a_named_field_passes_for_the_same_dialect_and_no_other_does(
     )
     chunks = [first, chunk(kind)]
     assert opaque(stream(*chunks)) == [what]
-    assert not [
-        e for e in stream(*chunks, unknown=frozenset(("field other",))) if isinstance(e, RawDelta)
-    ]
+    assert not of_kind(stream(*chunks, unknown=frozenset(("field other",))), RawDelta)
     events = stream(*chunks, unknown=frozenset((what,)))
     assert [e.what for e in events if isinstance(e, RawDelta)] == [what] and opaque(events) == []
     direct = bare(openai_answer(body_of(*chunks), stream=True).model_dump())
@@ -160,8 +160,8 @@ def test_fields_of_a_call_wait_for_its_verdict() -> None:
         unknown=frozenset(("tool call field extra_content",)),
     )
     first: list[Event] = [
-        *[e for e in events if isinstance(e, MessageStart)],
-        *[e for e in events if isinstance(e, RawDelta)],
+        *of_kind(events, MessageStart),
+        *of_kind(events, RawDelta),
     ]
     rest = [e for e in events if not isinstance(e, MessageStart | RawDelta)]
     for choice in answers([*first, *rest]):
@@ -173,16 +173,12 @@ def test_fields_of_a_call_wait_for_its_verdict() -> None:
 def test_fields_of_another_choice_never_pass() -> None:
     other = {**HEAD, "choices": [{"index": 1, "delta": {"novelty": "secret"}, "odd": "secret"}]}
     names = frozenset(("delta field novelty", "choice field odd", "choice"))
-    assert [
-        e
-        for e in stream(chunk(content="a"), other, chunk("stop"), unknown=names)
-        if isinstance(e, RawDelta)
-    ] == []
+    assert of_kind(stream(chunk(content="a"), other, chunk("stop"), unknown=names), RawDelta) == []
     twice = {
         **HEAD,
         "choices": [{"message": {"content": t}, "finish_reason": "stop"} for t in ("a", "secret")],
     }
-    events = codecs.decode_whole("openai", json.dumps(twice).encode())
+    events = codecs.decode_whole("openai", as_json(twice))
     assert (texts(events), opaque(events)) == ({0: "a"}, ["choice"])
 
 

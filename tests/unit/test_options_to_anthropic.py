@@ -1,14 +1,12 @@
 """Options of chat/completions, as a Messages request says them: kept, changed, left out by name, or
 refused by name."""
 
-import json
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.request import OtherPart, Turn
 from protocol.target import Target
 from tests.support.clients.to_anthropic import (
@@ -28,6 +26,8 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.json_values import Json
+from tests.support.request_codecs import sent_body, written_body
 
 # --- options ---
 
@@ -121,14 +121,12 @@ def test_web_search() -> None:
     ],
 )
 def test_effort(
-    model: str, effort: str, limit: int | None, expected: dict[str, Any], dropped: tuple[str, ...]
+    model: str, effort: str, limit: int | None, expected: Json, dropped: tuple[str, ...]
 ) -> None:
     """LiteLLM asks for more thinking than the answer may have tokens (high with max_tokens 2000):
     the provider refuses that."""
     done = translate(model=model, reasoning_effort=effort, max_tokens=limit)
-    assert {
-        k: v for k, v in json.loads(done.body or b"").items() if k not in ("model", "messages")
-    } == expected
+    assert {k: v for k, v in sent_body(done).items() if k not in ("model", "messages")} == expected
     assert done.dropped == dropped
 
 
@@ -139,7 +137,7 @@ def test_a_turn_in_the_middle_thinks_only_where_its_thinking_is_known() -> None:
         {"role": "tool", "tool_call_id": "a", "content": ""},
     ]
     done = translate(model=BUDGET, reasoning_effort="low", messages=messages)
-    assert ("thinking" in json.loads(done.body or b""), done.dropped) == (
+    assert ("thinking" in sent_body(done), done.dropped) == (
         False,
         ("reasoning_effort",),
     )
@@ -149,9 +147,7 @@ def test_a_turn_in_the_middle_thinks_only_where_its_thinking_is_known() -> None:
         (OtherPart("thinking", {"type": "thinking"}, "anthropic"), *request.turns[1].parts),
     )
     request = msgspec.structs.replace(request, turns=(request.turns[0], known, request.turns[2]))
-    assert "thinking" in json.loads(
-        codecs.encode_request(request, Target(dialect="anthropic")).body or b""
-    )
+    assert "thinking" in written_body(request, Target(dialect="anthropic"))
     assert "thinking" in cross(model=BUDGET, reasoning_effort="low", messages=[USER, ANSWER, USER])
 
 
@@ -159,7 +155,7 @@ def test_the_vendors_own_words_of_thinking_count_first() -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     assert cross(thinking=thinking)["thinking"] == thinking
     done = translate(thinking=thinking, reasoning_effort="low")
-    assert (json.loads(done.body or b"")["thinking"], done.dropped) == (
+    assert (sent_body(done)["thinking"], done.dropped) == (
         thinking,
         ("reasoning_effort",),
     )
@@ -187,11 +183,9 @@ def test_the_vendors_own_words_of_thinking_count_first() -> None:
         ("claude-3-haiku-20240307", {}, 4096, ()),
     ],
 )
-def test_max_tokens(
-    model: str, given: dict[str, Any], expected: int, dropped: tuple[str, ...]
-) -> None:
+def test_max_tokens(model: str, given: Json, expected: int, dropped: tuple[str, ...]) -> None:
     done = translate(model=model, **given)
-    assert (json.loads(done.body or b"")["max_tokens"], done.dropped) == (expected, dropped)
+    assert (sent_body(done)["max_tokens"], done.dropped) == (expected, dropped)
 
 
 @pytest.mark.parametrize(
@@ -220,11 +214,9 @@ def test_max_tokens(
         (ADAPTIVE, {"temperature": 0.5, "reasoning_effort": "low"}, {"temperature": 0.5}, ()),
     ],
 )
-def test_sampling(
-    model: str, given: dict[str, Any], expected: dict[str, Any], dropped: tuple[str, ...]
-) -> None:
+def test_sampling(model: str, given: Json, expected: Json, dropped: tuple[str, ...]) -> None:
     done = translate(model=model, **given)
-    body = json.loads(done.body or b"")
+    body = sent_body(done)
     assert ({k: body[k] for k in ("temperature", "top_p", "top_k") if k in body}, done.dropped) == (
         expected,
         dropped,
@@ -234,7 +226,7 @@ def test_sampling(
 def test_stops_that_are_white_are_dropped_and_named() -> None:
     """LiteLLM forwards them, and the provider refuses."""
     done = translate(stop=["END", " ", "\n"])
-    assert (json.loads(done.body or b"")["stop_sequences"], done.dropped) == (["END"], ("stop",))
+    assert (sent_body(done)["stop_sequences"], done.dropped) == (["END"], ("stop",))
     assert cross(stop="END")["stop_sequences"] == ["END"]
     assert "stop_sequences" not in cross(stop="\n")
 
@@ -285,7 +277,7 @@ def test_the_vendors_own_words_pass_where_the_key_may(
     name: str, value: Any, beta: str | None
 ) -> None:
     done = translate(**{name: value})
-    assert json.loads(done.body or b"")[name] == value
+    assert sent_body(done)[name] == value
     assert done.betas == ((beta,) if beta else ())
     if name in ("container", "mcp_servers"):
         assert refused(**{name: value}, families=frozenset()) == name
@@ -293,7 +285,7 @@ def test_the_vendors_own_words_pass_where_the_key_may(
 
 def test_beta_names_in_the_body_are_gated_like_those_of_the_header() -> None:
     done = translate(betas=["files-api-2025-04-14"])
-    assert ("betas" in json.loads(done.body or b""), done.betas) == (
+    assert ("betas" in sent_body(done), done.betas) == (
         False,
         ("files-api-2025-04-14",),
     )

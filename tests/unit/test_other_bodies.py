@@ -2,16 +2,18 @@
 chat/completions, for every upstream."""
 
 import json
-from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Respond, SendUpstream
+from policy.session.effects import Respond, SendUpstream
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from settings.config import Config
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
+from tests.support.worker_calls import call_info
 
 TOOL = {
     "type": "function",
@@ -22,13 +24,13 @@ TOOL = {
 GRAMMAR = {"syntax": "lark", "definition": "start: /.+/"}
 PATCH = {"type": "custom", "name": "patch", "format": {"type": "grammar", **GRAMMAR}}
 RESULT = {"type": "function_call_output", "call_id": "c1", "output": "text"}
-INPUT: list[dict[str, Any]] = [
+INPUT: list[Json] = [
     {"role": "system", "content": "be brief"},
     {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
     {"type": "function_call", "call_id": "c1", "name": "read_file", "arguments": '{"path":"a"}'},
     RESULT,
 ]
-BODY: dict[str, Any] = {
+BODY: Json = {
     "model": "m",
     "stream": True,
     "input": INPUT,
@@ -40,27 +42,14 @@ BODY: dict[str, Any] = {
 }
 
 
-def begun(body: dict[str, Any], upstream: DialectName) -> tuple[Session, SendUpstream | Respond]:
+def begun(body: Json, upstream: DialectName) -> tuple[Session, SendUpstream | Respond]:
     given = {
         "upstreams": {"u": {"dialect": upstream, "base_url": "http://127.0.0.1:1"}},
         "models": [{"match": "*", "upstream": "u"}],
     }
-    info = CallInfo(
-        "01990000-0000-7000-8000-000000000000",
-        1,
-        "openai",
-        "chat",
-        "k",
-        "",
-        "n",
-        "g",
-        "p",
-        "r",
-        True,
-        1000,
-    )
+    info = call_info("01990000-0000-7000-8000-000000000000", durable=True, max_arguments_bytes=1000)
     session = Session(info, [], Config.model_validate(given))
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     if session.out.lookup is not None:
         session.turns([])
     [output] = session.drain().outputs
@@ -120,7 +109,7 @@ def test_flat_tools_are_written_as_chat_has_them() -> None:
     )
     assert (
         isinstance(sent, SendUpstream)
-        and json.loads(sent.body or b"")["tools"][0]["function"]["parameters"] == TOOL["parameters"]
+        and sent_body(sent)["tools"][0]["function"]["parameters"] == TOOL["parameters"]
     )
     nested = asked | {"tools": body["tools"], "tool_choice": body["tool_choice"]}
     _, as_it_came = begun(nested, "openai")
@@ -142,6 +131,6 @@ def test_a_chat_body_at_responses_is_told_its_path() -> None:
         ({"conversation": "c"}, "conversations"),
     ],
 )
-def test_what_cannot_be_served_at_chat_is_named(more: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_served_at_chat_is_named(more: Json, said: str) -> None:
     _, refused = begun(BODY | more, "openai")
     assert isinstance(refused, Respond) and refused.status == 400 and said in refused.body.decode()

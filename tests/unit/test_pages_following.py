@@ -27,6 +27,7 @@ from settings.config import Config
 from settings.runtime import Runtime
 from streams.layout import Entry
 from tests.support.cpu import slowness
+from tests.support.json_values import Json, as_json
 from tests.support.waiting import watched
 
 CALL = "01a20a86-69b6-7fcf-abde-7a9c0afc5c00"
@@ -115,7 +116,7 @@ class Screen:
         self.got: dict[int, str] = {}
         self.loose = self.line = ""
 
-    def take(self, told: dict[str, Any] | None) -> "Screen":
+    def take(self, told: Json | None) -> "Screen":
         for one in (told or {}).get("blocks", ()):
             block = one["b"]
             self.texts[block] = self.texts.get(block, "") + one.get("add", "")
@@ -313,7 +314,7 @@ def test_a_missing_chunk_is_told_and_one_that_came_twice_is_one() -> None:
 
 def test_an_answer_that_comes_whole_is_followed_too() -> None:
     message = {"role": "assistant", "content": "Hi"}
-    whole = json.dumps(
+    whole = as_json(
         {
             "id": "x",
             "object": "chat.completion",
@@ -321,7 +322,7 @@ def test_an_answer_that_comes_whole_is_followed_too() -> None:
             "model": "demo",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         }
-    ).encode()
+    )
     one = following()
     one.entry(Entry(1, NOW, "body", [whole]))
     one.record(release(0, 1, whole))

@@ -51,6 +51,7 @@ from settings.config import Config
 from settings.pages import Pages
 from settings.runtime import Runtime
 from sluice.logs import JsonLines
+from tests.support.json_values import as_json
 
 HERE = Site("http://127.0.0.1:8080", is_secure=False, is_loopback=True)
 FORM = "application/x-www-form-urlencoded"
@@ -461,7 +462,7 @@ async def app() -> AsyncGenerator[App]:
     """Pages that say what they were asked, to somebody whose login needs no database."""
 
     async def view(asked: PageRequest) -> Download:
-        return Download(pieces=sliced(json.dumps(dict(asked.params)).encode()))
+        return Download(pieces=sliced(as_json(dict(asked.params))))
 
     paths = (
         "/debug/calls",

@@ -1,13 +1,13 @@
 """The request tab: what it shows of a request has a bound, and what it leaves out is counted."""
 
-import json
 from typing import Any
 
 from pages.call import request
 from protocol.dialects.table import CLIENTS, DEFAULT
+from tests.support.json_values import Json, as_json
 
 
-def shown(**body: Any) -> dict[str, Any]:
+def shown(**body: Any) -> Json:
     """What the page shows of a request in the dialect of Anthropic."""
     made = {
         "model": "m",
@@ -15,9 +15,7 @@ def shown(**body: Any) -> dict[str, Any]:
         "messages": [{"role": "user", "content": "hello"}],
         **body,
     }
-    return request.shown(
-        CLIENTS.get("anthropic", DEFAULT).decode_request(json.dumps(made).encode())
-    )
+    return request.shown(CLIENTS.get("anthropic", DEFAULT).decode_request(as_json(made)))
 
 
 def test_parts_of_a_turn_have_a_bound_and_the_rest_is_counted() -> None:

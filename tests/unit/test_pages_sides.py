@@ -2,7 +2,6 @@
 record."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,14 +9,15 @@ from hypothesis import strategies as st
 
 from pages.call.sides import BlockOutcome, Got, Listener, SideBlock, align, in_order, read_client
 from protocol.dialects.table import DIALECTS
+from tests.support.json_values import Json
 
 
-def frame(value: dict[str, Any]) -> bytes:
+def frame(value: Json) -> bytes:
     """A server-sent event of the Messages dialect."""
     return f"event: {value['type']}\ndata: {json.dumps(value)}\n\n".encode()
 
 
-def messages(*blocks: tuple[dict[str, Any], list[dict[str, Any]]]) -> list[bytes]:
+def messages(*blocks: tuple[Json, list[Json]]) -> list[bytes]:
     """A streamed answer of that dialect."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     start = {
@@ -44,7 +44,7 @@ def messages(*blocks: tuple[dict[str, Any], list[dict[str, Any]]]) -> list[bytes
     return [*frames, frame({"type": "message_stop"})]
 
 
-def text(*pieces: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def text(*pieces: str) -> tuple[Json, list[Json]]:
     """A text block."""
     return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]
 
@@ -63,7 +63,7 @@ def test_each_block_is_read_with_its_kind() -> None:
         {"type": "tool_use", "id": "t", "name": "bash", "input": {}},
         [{"type": "input_json_delta", "partial_json": '{"a": 1}'}],
     )
-    hidden: tuple[dict[str, Any], list[dict[str, Any]]] = (
+    hidden: tuple[Json, list[Json]] = (
         {"type": "redacted_thinking", "data": "x" * 40},
         [],
     )

@@ -15,6 +15,7 @@ from pages.call import arguments, head, story
 from pages.call.sides import Got, SideBlock
 from pages.call.story import Cut, Sides
 from pages.views.call import bounded_left
+from tests.support.json_values import Json
 
 CALL = UUID("01a1fcc0-0000-7000-8000-000000000001")
 BEGAN = datetime(2026, 11, 22, 14, 3, 7, 120_000, UTC)
@@ -78,7 +79,7 @@ def call(
     **given: Any,
 ) -> Overview:
     """A call with these blocks, a chunk each."""
-    facts: dict[str, Any] = dict.fromkeys(
+    facts: Json = dict.fromkeys(
         "session key_id policy_set gateway status stop_reason tool_calls tool_calls_blocked"
         " user_agent incomplete".split()
     )
@@ -124,7 +125,7 @@ def call(
 
 def told(
     found: Overview, *, sides: Sides | None = None, details: BlockDetails | None = None
-) -> list[dict[str, Any]]:
+) -> list[Json]:
     """The rows of all blocks."""
     return story.rows(
         found, found.numbers, details or BlockDetails({}, {}, {}, {}), sides or Sides(), WHOLE
@@ -342,7 +343,7 @@ def test_what_the_client_got_instead_is_told() -> None:
     assert rows[0]["text"] == {"text": "hello", "length": 5, "cut": False, "first": 5}
 
 
-NOTES: dict[str, tuple[dict[str, Any], str]] = {
+NOTES: dict[str, tuple[Json, str]] = {
     "redacted": (
         {
             "events": [

@@ -1,7 +1,6 @@
 """A call as plain text: bytes can be read back out of it, and nobody can write a line that looks
 like ours."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from pages.call import request, whole_text
 from pages.views import text as texts
-from protocol.dialects.table import CLIENTS
 from tests.support.checks.whole_text import released_in
+from tests.support.request_codecs import read_request
 from tests.support.waiting import watched
 
 ODD = st.text(alphabet="a⟦⟧\x1b\u202e\u200b\x00\r\n U+0byte1", max_size=30)
@@ -72,9 +71,7 @@ def asked(dialect: str, *contents: Any) -> Any:
         {"role": "user" if place % 2 == 0 else "assistant", "content": content}
         for place, content in enumerate(contents)
     ]
-    return CLIENTS[dialect].decode_request(
-        json.dumps({"model": "m", "max_tokens": 5, "messages": turns}).encode()
-    )
+    return read_request(dialect, {"model": "m", "max_tokens": 5, "messages": turns})
 
 
 def test_a_request_is_read_turn_by_turn_from_the_newest() -> None:

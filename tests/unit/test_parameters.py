@@ -2,28 +2,27 @@
 or open files need a right."""
 
 import json
-from typing import Any
 
 import pytest
 
-from policy.session.effects import CallInfo, Respond, SendUpstream
+from policy.session.effects import Respond, SendUpstream
 from policy.session.session import Session
 from protocol.bounds import MAX_FIELDS
 from protocol.server_tools.data import table
 from protocol.target import MAX_DROPPED
 from settings.config import Config
 from tests.support.clients.answering import CONFIG
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 
 def asked(
-    more: dict[str, Any], config: Config = CONFIG, families: tuple[str, ...] = ()
-) -> tuple[dict[str, Any] | Respond, tuple[str, ...]]:
+    more: Json, config: Config = CONFIG, families: tuple[str, ...] = ()
+) -> tuple[Json | Respond, tuple[str, ...]]:
     body = {"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}], **more}
-    info = CallInfo(
-        "c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1_000, server_tools=families
-    )
+    info = call_info(max_arguments_bytes=1000, server_tools=families)
     session = Session(info, [], config)
-    session.begin(json.dumps(body).encode())
+    session.begin(as_json(body))
     [out] = session.drain().outputs
     if isinstance(out, Respond):
         return out, session.dropped
@@ -31,7 +30,7 @@ def asked(
     return (json.loads(out.body) if out.body is not None else body), session.dropped
 
 
-UNKNOWN: dict[str, Any] = {
+UNKNOWN: Json = {
     "documents": [{"text": "past the policies"}],
     "best_of": 5,
     "options": {"num_ctx": 9},

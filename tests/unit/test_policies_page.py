@@ -11,6 +11,7 @@ from policy.loading import BUILT_IN, load
 from protocol.request import ChatRequest, Tool
 from settings.config import Config
 from sluice.check.trial import try_text
+from tests.support.json_values import Json
 
 PAGE = (Path(__file__).parents[2] / "docs" / "run" / "policies.md").read_text(encoding="utf-8")
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
@@ -48,7 +49,7 @@ def test_the_users_policy_has_twenty_lines_and_decides(tmp_path: Path) -> None:
     assert policy.on_tool_call(call("read_file", path="/srv/project/notes/a-1.txt")) == Allow()
 
 
-ODD: list[dict[str, Any]] = [
+ODD: list[Json] = [
     {"path": path}
     for path in (
         "/etc/passwd",
@@ -83,9 +84,7 @@ ODD += [
 
 
 @pytest.mark.parametrize("value", ODD)
-def test_the_users_policy_blocks_what_it_does_not_understand(
-    tmp_path: Path, value: dict[str, Any]
-) -> None:
+def test_the_users_policy_blocks_what_it_does_not_understand(tmp_path: Path, value: Json) -> None:
     """Finding C10: the example that authors copy."""
     [policy] = load_page(tmp_path, blocks("yaml")[-1])["default"]
     assert isinstance(policy.for_call(CONTEXT).on_tool_call(call("read_file", **value)), Block)

@@ -35,10 +35,12 @@ from protocol.bytes.json_strict import loads_arguments
 from protocol.events import BlockKind
 from protocol.records import BlockRecord, ToolCallRecord
 from protocol.request import ChatRequest, OtherPart, Tool, ToolChoice, Turn
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, call_chunk, chunk, make, run
+from tests.support.json_values import Json
 
 QUESTION = JudgeQuestion("demo-judge", "s", "p", "n", 0.5, None, {"name": "x"})
-RING: dict[str, Any] = {}
+RING: Json = {}
 RING["again"] = RING
 TWICE: list[Any] = []
 for _ in range(100):
@@ -124,7 +126,7 @@ BAD_BLOCKS = {
     "a message without end": Block("a", "b" * (MAX_MESSAGE_CHARS + 1)),
     "the class": Block,
 }
-BAD_VERDICTS: dict[str, Any] = BAD_BLOCKS | {
+BAD_VERDICTS: Json = BAD_BLOCKS | {
     "Replace(None)": Replace(None),  # type: ignore[arg-type]
     "Replace({})": Replace({}),  # type: ignore[arg-type]
     "Replace with a reason of bytes": Replace("{}", b"x"),  # type: ignore[arg-type]
@@ -218,7 +220,7 @@ def test_a_call_blocked_by_nonsense_is_on_record_whole() -> None:
     ):
         session.chunks(number, [raw])
         records += session.drain().records
-    [row] = [r for r in records if isinstance(r, ToolCallRecord)]
+    [row] = of_kind(records, ToolCallRecord)
     assert (row.verdict, row.reason, row.released_arguments) == ("block", "fault", None)
     for record in records:
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=type(record)) == record

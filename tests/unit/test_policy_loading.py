@@ -2,7 +2,6 @@ import ast
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from protocol.events import BlockKind
 from protocol.request import ChatRequest
 from settings.config import Config, PolicyStep
 from settings.runtime import Runtime
+from tests.support.json_values import Json
 from tests.support.policy_files import DECIDES, ELSEWHERE, config
 from workers.policy.loaded import LoadedPolicies
 
@@ -38,11 +38,11 @@ class Other:
 """
 
 
-def steps(*uses: dict[str, Any]) -> list[PolicyStep]:
+def steps(*uses: Json) -> list[PolicyStep]:
     return [PolicyStep.model_validate(use) for use in uses]
 
 
-def revision(*uses: dict[str, Any], search_path: tuple[str, ...] = (), version: str = "1") -> str:
+def revision(*uses: Json, search_path: tuple[str, ...] = (), version: str = "1") -> str:
     return load(steps(*uses), search_path=search_path, session_version=version)[1]
 
 
@@ -158,7 +158,7 @@ def test_an_installed_module_is_found() -> None:
     ],
 )
 def test_what_cannot_be_loaded_is_named_in_one_sentence(
-    tmp_path: Path, use: dict[str, Any], complaint: str
+    tmp_path: Path, use: Json, complaint: str
 ) -> None:
     with pytest.raises(PolicyFailed) as caught:
         load(steps(use), search_path=mine(tmp_path), session_version="1")

@@ -11,15 +11,12 @@ from settings.runtime import Runtime
 from sluice import policy_set as naming
 from sluice.errors import SettingsError
 from sluice.policy_set import policy_set
+from tests.support.json_values import Json
 from tests.support.policy_files import DECIDES, ELSEWHERE, config
 
 GUARD = "raise RuntimeError('nobody may run this')\n"
-LAXER: dict[str, Any] = {
-    "policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "bash"}]}]}
-}
-STRICTER: dict[str, Any] = {
-    "policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "*"}]}]}
-}
+LAXER: Json = {"policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "bash"}]}]}}
+STRICTER: Json = {"policies": {"default": [{"use": "tool_rules", "deny": [{"tool": "*"}]}]}}
 
 
 def of(search_path: str = "", **changes: Any) -> str:
@@ -54,7 +51,7 @@ def test_it_covers_what_the_code_decides_by(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_own_policys_file_counts_and_is_not_run(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"policies": {"default": [{"use": "guards:Guard", "x": 1}]}}
+    changes: Json = {"policies": {"default": [{"use": "guards:Guard", "x": 1}]}}
     (tmp_path / "guards.py").write_text(GUARD)
     (tmp_path / "notes.py").write_text("beside it, and named by nobody")
     first = of(str(tmp_path), **changes)
@@ -75,7 +72,7 @@ def test_an_installed_policys_file_is_found_without_running_it_or_the_package_ab
         (folder / "__init__.py").write_text(GUARD)
     (package / "guards.py").write_text(GUARD)
     monkeypatch.syspath_prepend(str(tmp_path))
-    changes: dict[str, Any] = {"policies": {"default": [{"use": "house_rules.inner.guards.Guard"}]}}
+    changes: Json = {"policies": {"default": [{"use": "house_rules.inner.guards.Guard"}]}}
     first = of(**changes)
     (package / "guards.py").write_text(GUARD + "# changed")
     assert of(**changes) != first

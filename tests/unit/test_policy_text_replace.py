@@ -10,6 +10,7 @@ from policy.base import ALLOW, Block, Context, OtherBlock, TextBlock, Verdict
 from policy.builtin.text_replace import TextReplace
 from protocol.events import BlockKind
 from protocol.request import ChatRequest
+from tests.support.json_values import Json
 
 BLOCK = TextBlock(0, BlockKind.TEXT)
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
@@ -177,7 +178,7 @@ def reason(said: Verdict) -> str:
     return said.reason if isinstance(said, Block) else ""
 
 
-def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
+def other(type: str, body: Json, **options: Any) -> Verdict:
     return (
         TextReplace(**{"rules": RULES, **options})
         .for_call(CONTEXT)
@@ -213,7 +214,7 @@ def other(type: str, body: dict[str, Any], **options: Any) -> Verdict:
     ],
 )
 def test_what_is_carried_whole_and_holds_a_text_to_replace_is_blocked(
-    type: str, body: dict[str, Any]
+    type: str, body: Json
 ) -> None:
     assert reason(other(type, body)) == "text"
 
@@ -234,7 +235,7 @@ def test_what_is_carried_whole_and_holds_a_text_to_replace_is_blocked(
     ],
 )
 def test_what_holds_none_passes_and_so_do_letters_that_only_the_provider_can_read(
-    type: str, body: dict[str, Any]
+    type: str, body: Json
 ) -> None:
     assert other(type, body) == ALLOW
 

@@ -3,7 +3,6 @@ place."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -18,6 +17,7 @@ from protocol.errors import PolicyFailed
 from settings.config import Config, PolicyStep
 from sluice.check.check import examine
 from sluice.config_file import parse
+from tests.support.json_values import Json
 
 NAMES = (
     "coding-agent",
@@ -174,7 +174,7 @@ def test_what_no_rule_of_strict_names_does_not_pass_whatever_it_is_called() -> N
             assert any(policy.on_tool_call(call) != ALLOW for policy in policies), arguments
 
 
-def is_stopped(name: str, tool: str, arguments: dict[str, Any], **options: object) -> bool:
+def is_stopped(name: str, tool: str, arguments: Json, **options: object) -> bool:
     policies, _ = load([step(name, **options)], session_version="1", config=Config())
     call = ToolCall(0, 0, "i", tool, json.dumps(arguments), arguments, None)
     return any(policy.on_tool_call(call) != ALLOW for policy in policies)
@@ -271,7 +271,7 @@ def test_strict_lets_everyday_work_in_the_project_pass(command: str) -> None:
 
 
 URL = "https://docs.example.org/3/"
-FROM_TOOLS: list[tuple[str, str, dict[str, Any], bool]] = [
+FROM_TOOLS: list[tuple[str, str, Json, bool]] = [
     ("strict", "http_request", {"url": URL, "body": "secret"}, True),
     ("strict", "http_request", {"url": URL, "method": "GET", "body": "secret"}, True),
     ("strict", "http_request", {"url": URL, "json": {"secret": 1}}, True),
@@ -360,7 +360,7 @@ FROM_TOOLS: list[tuple[str, str, dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("name", "tool", "arguments", "stopped"), FROM_TOOLS)
 def test_arguments_of_real_tools_are_read_whole(
-    name: str, tool: str, arguments: dict[str, Any], stopped: bool
+    name: str, tool: str, arguments: Json, stopped: bool
 ) -> None:
     assert is_stopped(name, tool, arguments, **(PLACES if name == "strict" else {})) == stopped
 

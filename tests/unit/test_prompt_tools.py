@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.events import (
     ArgumentsDelta,
@@ -26,11 +25,13 @@ from protocol.events import (
 from protocol.request import DialectName, Tool
 from protocol.restore import Restorer
 from protocol.target import Guided, Restore, Target, Translated
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request
 
 NONCE = "8c1f00d5"
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = (Tool("get_weather", "The weather.", SCHEMA), Tool("refresh"))
-REQUEST: dict[str, Any] = {
+REQUEST: Json = {
     "model": "q",
     "messages": [
         {"role": "system", "content": "Be brief."},
@@ -51,9 +52,9 @@ REQUEST: dict[str, Any] = {
 
 
 def written(
-    request: dict[str, Any], *, dialect: DialectName = "openai", guided: Guided = ""
-) -> tuple[dict[str, Any], Translated]:
-    asked = CLIENTS[dialect].decode_request(json.dumps(request).encode())
+    request: Json, *, dialect: DialectName = "openai", guided: Guided = ""
+) -> tuple[Json, Translated]:
+    asked = read_request(dialect, request)
     translated = codecs.encode_request(
         asked,
         Target(dialect="openai", native_tools=False, guided=guided, nonce=NONCE),
@@ -116,7 +117,7 @@ def test_the_choice_is_said(choice: Any, offered: list[str], says: str) -> None:
     "request_",
     [REQUEST | {"tool_choice": "none"}, {k: v for k, v in REQUEST.items() if k != "tools"}],
 )
-def test_without_tools_nothing_is_injected(request_: dict[str, Any]) -> None:
+def test_without_tools_nothing_is_injected(request_: Json) -> None:
     body, translated = written(request_)
     assert translated.restore.prompted is None
     assert not body or body["messages"] == REQUEST["messages"]
@@ -148,7 +149,7 @@ def test_a_forced_call_is_constrained_where_the_backend_can(guided: Guided, fiel
     )
 
 
-HISTORY: list[dict[str, Any]] = [
+HISTORY: list[Json] = [
     {"role": "user", "content": "Weather?"},
     {
         "role": "assistant",
@@ -244,7 +245,7 @@ def test_a_messages_client_crosses_too() -> None:
 
 
 def test_arguments_of_the_history_that_cannot_be_read_are_refused() -> None:
-    turns: list[dict[str, Any]] = json.loads(json.dumps(HISTORY))
+    turns: list[Json] = json.loads(json.dumps(HISTORY))
     turns[1]["tool_calls"][0]["function"]["arguments"] = "{"
     with pytest.raises(InvalidRequest, match="call_1"):
         written(REQUEST | {"messages": turns})
@@ -253,7 +254,7 @@ def test_arguments_of_the_history_that_cannot_be_read_are_refused() -> None:
 # --- what comes back ---
 
 
-def fits(tool: Tool, value: dict[str, Any]) -> bool:
+def fits(tool: Tool, value: Json) -> bool:
     return not tool.schema or isinstance(value.get("city"), str)
 
 

@@ -22,6 +22,7 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest
 from tests.support.checks.markdown import DOCS, names, tables
+from tests.support.json_values import as_json
 
 PAGE = (DOCS / "change" / "protocol.md").read_text(encoding="utf-8")
 REASONS = tables(PAGE, "1.3 Answers: Messages to chat/completions")[1][1:]
@@ -51,7 +52,7 @@ def stop_of(word: str) -> str:
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": word}
     try:
         last = codecs.decode_whole(
-            "openai", json.dumps({"id": "1", "model": "m", "choices": [choice]}).encode()
+            "openai", as_json({"id": "1", "model": "m", "choices": [choice]})
         )[-1]
     except RemoteProtocolError:
         return ""

@@ -1,17 +1,14 @@
 """Tools that providers ran by themselves: calls on record, and what came of them for clients of
 every dialect."""
 
-import json
-from typing import Any
-
 import pytest
 
 from protocol.dialects.table import CLIENTS
 from protocol.records import EventRecord, ToolCallRecord
 from settings.config import Config
 from tests.support.clients.answering import Answer, Watch
+from tests.support.json_values import Json, as_json
 
-Json = dict[str, Any]
 EXECUTED: list[Json] = [
     {
         "index": 0,
@@ -67,18 +64,15 @@ def test_tools_that_groq_s_compound_models_ran_are_calls_on_record_once(
                 "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}],
             }
         )
-        sent = (
-            b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks)
-            + b"data: [DONE]\n\n"
-        )
+        sent = b"".join(b"data: %s\n\n" % as_json(chunk) for chunk in chunks) + b"data: [DONE]\n\n"
     else:
         unnumbered = [
             {name: value for name, value in tool.items() if name != "index"} for tool in EXECUTED
         ]
         message = {"role": "assistant", "content": "hi", "executed_tools": unnumbered}
-        sent = json.dumps(
+        sent = as_json(
             {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-        ).encode()
+        )
     answer = answered("openai", client, sent, streams=streams)
     assert calls(answer) == [
         ("web_search", b'{"query":"q"}', "provider", "allow"),
@@ -97,9 +91,9 @@ def test_tools_that_groq_s_compound_models_ran_are_calls_on_record_once(
 def test_an_image_that_a_model_made_does_not_vanish_without_a_word(
     client: str, streams: bool
 ) -> None:
-    whole = json.dumps(
+    whole = as_json(
         {"candidates": [{"content": {"role": "model", "parts": [IMAGE]}, "finishReason": "STOP"}]}
-    ).encode()
+    )
     answer = answered(
         "gemini", client, b"data: %s\n\n" % whole if streams else whole, streams=streams
     )

@@ -7,21 +7,22 @@ from typing import Any
 import pytest
 
 from policy.session.answer.ids import minted
-from policy.session.effects import CallInfo, Respond, SendUpstream
+from policy.session.effects import Respond, SendUpstream
 from policy.session.session import Session
 from protocol import codecs
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.bytes.sse import EventSplitter
 from protocol.dialects import table as dialects
-from protocol.dialects.table import DIALECTS
-from protocol.errors import LocalProtocolError, RemoteProtocolError
+from protocol.errors import LocalProtocolError
 from protocol.events import SEALED, ArgumentsDelta, Event, MessageStop, UpstreamFailed
-from protocol.request import ChatRequest, DialectName, Endpoint
+from protocol.request import ChatRequest, DialectName
 from settings.config import Config
 from tests.support.checks.decoding import by_block, decode, digest
 from tests.support.checks.order import check_messages_frames
-from tests.support.clients.sdk import anthropic_answer, anthropic_beta_answer, openai_answer
+from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.json_values import as_json
 from tests.support.upstreams.recordings import Recording, expected, need_recordings, recordings
+from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 CLIENT_BLOCKS = {"text", "tool_use", "thinking", "redacted_thinking"}
@@ -39,7 +40,6 @@ def modelled(recording: Recording) -> bool:
 
 PLAIN = [n for n, r in ALL.items() if modelled(r)]
 CLIENTS: list[DialectName] = ["openai", "anthropic"]
-ENDPOINTS: dict[DialectName, Endpoint] = {"openai": "chat", "anthropic": "messages"}
 
 
 def events_of(recording: Recording) -> list[Event]:
@@ -128,22 +128,20 @@ def test_session_without_policies_releases_the_same(
     need_recordings()
     recording = ALL[name]
     session = Session(
-        CallInfo(
-            CALL, 1, client, ENDPOINTS[client], "k", "", "nonce", "g", "p", "r", False, 1 << 20
-        ),
+        call_info(CALL, client, nonce="nonce"),
         [],
         Config(),
     )
     model = f"demo-{recording.dialect}"
     session.begin(
-        json.dumps(
+        as_json(
             {
                 "model": model,
                 "max_tokens": 5,
                 "stream": stream,
                 "messages": [{"role": "user", "content": "x"}],
             }
-        ).encode()
+        )
     )
     if recording.is_stream:
         splitter = EventSplitter(1 << 24)
@@ -172,7 +170,6 @@ def test_session_without_policies_releases_the_same(
         assert without_sealed(ours) == theirs
 
 
-SDKS = {"plain": anthropic_answer, "beta": anthropic_beta_answer}
 MESSAGES = [
     n
     for n, r in ALL.items()
@@ -180,38 +177,6 @@ MESSAGES = [
     and "error_type" not in r.facts
     and not n.endswith("spliced-message-start")
 ]
-
-
-@pytest.mark.parametrize("sdk", list(SDKS))
-@pytest.mark.parametrize("name", MESSAGES or ["none"])
-def test_anthropic_message_is_the_same_as_directly(name: str, sdk: str) -> None:
-    need_recordings()
-    recording = ALL[name]
-    direct, through = (
-        SDKS[sdk](body, stream=recording.is_stream).model_dump(exclude_unset=True, warnings=False)
-        for body in (recording.body, encoded(recording, "anthropic", stream=recording.is_stream))
-    )
-    # some recordings have no message_delta, which every stream of ours has
-    direct.setdefault("stop_details", None)
-    through.setdefault("stop_details", None)
-    assert through == direct
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in MESSAGES if not n.endswith("tool-input-truncated")] or ["none"]
-)
-def test_anthropic_whole_message_is_the_same_as_the_streamed_one(name: str) -> None:
-    need_recordings()
-    recording = ALL[name]
-    # the beta helper: the plain one leaves out of a stream the compactions and the model that a
-    # fallback names
-    direct = anthropic_beta_answer(recording.body, stream=recording.is_stream).model_dump()
-    assert (
-        anthropic_beta_answer(
-            encoded(recording, "anthropic", stream=False), stream=False
-        ).model_dump()
-        == direct
-    )
 
 
 @pytest.mark.parametrize("name", MESSAGES or ["none"])
@@ -233,36 +198,6 @@ def test_arguments_cut_by_max_tokens_stay_cut_and_never_become_a_whole_answer() 
         encoded(recording, "anthropic", stream=False)
 
 
-HELPED = [
-    n for n in PLAIN if ALL[n].dialect == "openai" and isinstance(ALL[n].facts.get("sdk"), dict)
-]
-
-
-@pytest.mark.parametrize("name", HELPED or ["none"])
-def test_openai_completion_is_the_same_as_directly(name: str) -> None:
-    need_recordings()
-    direct = openai_answer(ALL[name].body, stream=True).model_dump()
-    through = openai_answer(encoded(ALL[name], "openai", stream=True), stream=True).model_dump()
-    if not direct["id"]:
-        # Azure's first chunk has neither id nor model, and the SDK keeps that; the next one names
-        # them
-        direct |= {field: through[field] for field in ("id", "model", "created")}
-    for answer in (direct, through):
-        choice = answer["choices"][0]
-        assert choice["index"] == 0
-        for field in ("provider", "obfuscation", "prompt_filter_results", "usage"):
-            answer.pop(field, None)
-        for field in ("native_finish_reason", "content_filter_results", "logprobs"):
-            choice.pop(field, None)
-        message = choice["message"]
-        # a vendor repeats the role, which the SDK joins, or says "" where it first said null
-        message["role"], message["content"] = "assistant", message["content"] or None
-        message.pop("reasoning_details", None)
-        for call in message["tool_calls"] or ():
-            call.pop("index", None)
-    assert through == direct
-
-
 WELL_FORMED = [n for n, r in ALL.items() if r.is_stream and not n.endswith("spliced-message-start")]
 
 
@@ -280,50 +215,3 @@ def test_any_split_gives_the_same_events(name: str) -> None:
         == whole
     )
     assert decode(recording.dialect, [body[i : i + 777] for i in range(0, len(body), 777)]) == whole
-
-
-@pytest.mark.parametrize(
-    "name", ["openai/error-mid-stream-with-choices", "openai/error-event-failed-generation"]
-)
-def test_error_inside_a_stream_ends_it_without_its_payload(name: str) -> None:
-    need_recordings()
-    events = decode("openai", [ALL[name].body])
-    failed = [e for e in events if isinstance(e, UpstreamFailed)]
-    assert len(failed) == 1
-    assert "invalid_param" not in failed[0].message
-    for client in CLIENTS:
-        data = encoded(ALL[name], client, stream=True)
-        assert b"invalid_value" not in data
-        assert b"[DONE]" not in data
-        assert b"message_stop" not in data
-        assert b'"finish_reason":"' not in data
-
-
-def test_spliced_message_ends_in_a_protocol_error() -> None:
-    need_recordings()
-    with pytest.raises(RemoteProtocolError):
-        decode("anthropic", [ALL["anthropic/spliced-message-start"].body])
-
-
-def test_refusal_without_content_comes_out_as_one() -> None:
-    need_recordings()
-    recording = ALL["anthropic/refusal"]
-    answer = anthropic_answer(encoded(recording, "anthropic", stream=True), stream=True)
-    assert (answer.content, answer.stop_reason) == ([], "refusal")
-    assert (
-        openai_answer(encoded(recording, "openai", stream=True), stream=True)
-        .choices[0]
-        .finish_reason
-        == "content_filter"
-    )
-
-
-@pytest.mark.parametrize("name", ["anthropic/error-context-length", "anthropic/error-auth"])
-def test_recorded_error_bodies(name: str) -> None:
-    need_recordings()
-    recording = ALL[name]
-    failed = DIALECTS["anthropic"].decode_error(
-        recording.facts["http_status"], recording.body, None
-    )
-    assert failed.kind == recording.facts["error_type"]
-    assert len(failed.message) == recording.facts["message_chars"]

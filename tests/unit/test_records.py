@@ -14,7 +14,6 @@ from db.read import items as read_items
 from db.read.items import dump_json, dump_pieces
 from db.write.fit import fit
 from db.write.rows import pack
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol import records
 from protocol.errors import StreamProtocolError
@@ -36,8 +35,11 @@ from settings.config import Config
 from streams import layout
 from streams.layout import Entry, Start
 from tests.conftest import SEED
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.record import call_id, call_record, now_ms, tool_call_record, whole_call
 from tests.support.checks.start_records import BODY, START, chunk
+from tests.support.json_values import Json
+from tests.support.worker_calls import call_info, owned
 from workers.policy.call import release_queue
 from workers.policy.call.owned import OwnedCall
 
@@ -48,18 +50,9 @@ NUMBERS = st.integers(min_value=-(2**80), max_value=2**80) | st.sampled_from(
 )
 
 
-def owned() -> OwnedCall:
-    info = CallInfo(START.call_id, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 1 << 20)
-    call = OwnedCall(
-        START,
-        "t",
-        "1-0",
-        Session(info, [], Config()),
-        policy_header="p@r",
-        released=0,
-        digest="",
-        recorded=0,
-    )
+def begun() -> OwnedCall:
+    info = call_info(START.call_id, durable=True)
+    call = owned(START, Session(info, [], Config()))
     call.begin(BODY)
     assert call.next_release(1) is not None
     call.answered()
@@ -79,8 +72,8 @@ def owned() -> OwnedCall:
 def test_what_came_with_a_lone_surrogate_is_on_record(name: str, identity: str, field: str) -> None:
     """Attack 4: the call went out of the record without a trace. What becomes of it for the client
     is for others to say."""
-    call = owned()
-    first: dict[str, Any] = {
+    call = begun()
+    first: Json = {
         "tool_calls": [{"index": 0, "id": identity, "function": {"name": name, "arguments": "{}"}}]
     }
     raw = [
@@ -98,7 +91,7 @@ def test_what_came_with_a_lone_surrogate_is_on_record(name: str, identity: str, 
             call.answered()
     records += decode_records(encode_records(call.end_records("complete", -1, 3)))
     assert [one for r in records if isinstance(r, ChunksRecord) for one in r.raw] == raw
-    if tool_calls := [r for r in records if isinstance(r, ToolCallRecord)]:
+    if tool_calls := of_kind(records, ToolCallRecord):
         assert {(r.name, r.tool_call_id) for r in tool_calls} == {(name, identity)}
     assert isinstance(records[-1], EndRecord)
     pack([fitted for record in records for fitted in fit(record)], {})
@@ -107,11 +100,11 @@ def test_what_came_with_a_lone_surrogate_is_on_record(name: str, identity: str, 
 def test_a_release_that_cannot_be_built_leaves_what_it_held_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    call = owned()
+    call = begun()
     call.feed_entry(Entry(1, 1, "chunks", [chunk({"content": "a"})]))
     monkeypatch.setattr(release_queue, "encode_records", lambda records: 1 / 0)
     assert call.next_release(2) is None and call.is_broken
-    chunks = [r for r in call.end_records("policy_failed", -1, 3) if isinstance(r, ChunksRecord)]
+    chunks = of_kind(call.end_records("policy_failed", -1, 3), ChunksRecord)
     assert [one for r in chunks for one in r.raw] == [chunk({"content": "a"})]
 
 
@@ -268,25 +261,16 @@ def test_what_a_later_version_adds_is_left_out() -> None:
 )
 def test_what_start_says_is_on_record(start: Start, kept: str) -> None:
     """With the columns and the body it is all that a call is gone through with."""
-    info = CallInfo(
+    info = call_info(
         start.call_id,
-        1,
-        "openai",
-        "chat",
-        "k",
-        "",
-        start.nonce,
-        "g",
-        "p",
-        "r",
-        True,
-        1 << 20,
+        nonce=start.nonce,
+        durable=True,
         betas=start.betas,
         server_tools=start.server_tools,
     )
     session = Session(info, [], Config(demo=True))
     session.begin(BODY)
-    [record] = [record for record in session.drain().records if isinstance(record, CallRecord)]
+    [record] = of_kind(session.drain().records, CallRecord)
     assert record.start == kept
     assert msgspec.json.decode(kept, type=CallStart) == CallStart(
         start.nonce, start.betas, start.server_tools
@@ -342,7 +326,7 @@ def test_bytes_become_the_same_text_in_pieces(data: bytes, size: int) -> None:
         | st.lists(st.text(max_size=9), max_size=3),
     )
 )
-def test_an_object_is_the_same_json_in_pieces(item: dict[str, Any]) -> None:
+def test_an_object_is_the_same_json_in_pieces(item: Json) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read_items, "_PIECE_CHARS", 4)
         pieces = list(dump_pieces(item))

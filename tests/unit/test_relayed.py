@@ -12,6 +12,7 @@ from protocol.dialects.table import CLIENTS
 from streams import layout
 from streams.layout import Dispatch, Relayed, Reply
 from tests.support.checks.replies import reply_of
+from tests.support.json_values import Json
 
 
 def opened(*, head_sent: bool = True) -> OpenCall:
@@ -59,7 +60,7 @@ def closed(call: OpenCall) -> Relayed:
     ],
 )
 def test_what_is_not_what_the_hash_says_ends_the_call_and_nothing_of_it_goes_out(
-    fields: dict[str, Any],
+    fields: Json,
 ) -> None:
     call = opened()
     tell(call, b"before")

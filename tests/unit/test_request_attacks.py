@@ -1,7 +1,6 @@
 """Requests that try to get past the gate: names that only look like others, names that carry more,
 lists that grow."""
 
-import json
 import time
 from typing import Any
 
@@ -12,6 +11,8 @@ from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import MAX_DROPPED, MORE, RequestNotes, Target
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import read_request
 
 TURNS = [{"role": "user", "content": "go"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -20,7 +21,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
     request = {"model": "m", "max_tokens": 9, "messages": TURNS} | body
     asked = CLIENTS[dialect].decode_request(
-        json.dumps(request).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
+        as_json(request), endpoint="messages" if dialect == "anthropic" else "chat"
     )
     return codecs.encode_request(asked, Target(dialect=upstream), changed=False)
 
@@ -43,7 +44,7 @@ def send(dialect: DialectName, upstream: DialectName, **body: Any) -> Any:
     ],
     ids=lambda b: next(iter(b)),
 )
-def test_a_name_that_differs_in_case_alone_is_refused(body: dict[str, Any]) -> None:
+def test_a_name_that_differs_in_case_alone_is_refused(body: Json) -> None:
     # servers written in Go read it as the other
     with pytest.raises(InvalidRequest, match="must be written"):
         send("openai", "openai", **body)
@@ -104,7 +105,7 @@ def test_the_system_prompt_holds_text_alone() -> None:
 def test_a_server_tool_under_another_name_is_refused() -> None:
     asked = {"type": "web_search_20250305", "name": "search"}
     body = {"model": "m", "max_tokens": 9, "messages": TURNS, "tools": [asked]}
-    request = CLIENTS["anthropic"].decode_request(json.dumps(body).encode())
+    request = read_request("anthropic", body)
     target = Target(dialect="anthropic", families=frozenset(("web_search",)))
     with pytest.raises(InvalidRequest, match="needs the name"):
         codecs.encode_request(request, target, changed=False)
@@ -126,9 +127,7 @@ def test_many_names_that_become_one_cost_linear_time() -> None:
 
 
 def test_what_was_left_out_is_noted_up_to_a_bound() -> None:
-    request = CLIENTS["openai"].decode_request(
-        json.dumps({"model": "m", "messages": TURNS}).encode()
-    )
+    request = read_request("openai", {"model": "m", "messages": TURNS})
     draft = RequestNotes(request=request, target=Target(dialect="openai"))
     for n in range(MAX_DROPPED + 50):
         draft.drop(f"p{n}")
@@ -142,21 +141,12 @@ def test_two_tools_of_one_name_are_refused() -> None:
     customs = [functions[0], {"type": "custom", "custom": {"name": "bash"}}]
     for tools in (functions, customs):
         with pytest.raises(InvalidRequest, match="same name"):
-            CLIENTS["openai"].decode_request(json.dumps(message | {"tools": tools}).encode())
+            read_request("openai", message | {"tools": tools})
     with pytest.raises(InvalidRequest, match="same name"):
-        CLIENTS["openai"].decode_request(
-            json.dumps(message | {"functions": [{"name": "f"}] * 2}).encode()
-        )
+        read_request("openai", message | {"functions": [{"name": "f"}] * 2})
     own = {"name": "bash", "input_schema": {"type": "object"}}
     for other in (own, {"type": "bash_20250124", "name": "bash"}):
         with pytest.raises(InvalidRequest, match="same name"):
-            CLIENTS["anthropic"].decode_request(
-                json.dumps(message | {"tools": [own, other]}).encode()
-            )
+            read_request("anthropic", message | {"tools": [own, other]})
     two = [{"type": "mcp_toolset", "mcp_server_name": name} for name in "ab"]
-    assert (
-        len(
-            CLIENTS["anthropic"].decode_request(json.dumps(message | {"tools": two}).encode()).tools
-        )
-        == 2
-    )
+    assert len(read_request("anthropic", message | {"tools": two}).tools) == 2

@@ -12,7 +12,6 @@ import pytest
 from policy.base import Policy
 from policy.loading import load
 from policy.session.effects import Respond
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, DialectName
 from protocol.request_texts import map_texts
@@ -20,6 +19,8 @@ from protocol.request_texts import texts as texts_of
 from settings.config import PolicyStep
 from tests.support.checks.approving import approving
 from tests.support.clients.changed import MODEL, sent_by
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request
 
 ARGUMENTS = '{"command":"r\\u006d","deep":{"er":["x"]}}'
 PNG = "iVBORw0KGgo="
@@ -44,7 +45,7 @@ SCHEMA = {
         }
     },
 }
-BODIES: dict[DialectName, dict[str, Any]] = {
+BODIES: dict[DialectName, Json] = {
     "openai": {
         "model": "gpt-5-x",
         "stop": ["halt"],
@@ -259,7 +260,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield path
 
 
-def marked(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
+def marked(body: Json, path: tuple[Any, ...]) -> Json:
     body = json.loads(json.dumps(body))
     held: Any = body
     for step in path[:-1]:
@@ -268,9 +269,9 @@ def marked(body: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
     return body
 
 
-def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest | None:
+def read(dialect: DialectName, body: Json) -> ChatRequest | None:
     try:
-        return CLIENTS[dialect].decode_request(json.dumps(body).encode())
+        return read_request(dialect, body)
     except InvalidRequest:
         return None
 
@@ -294,7 +295,7 @@ def test_every_string_of_a_request_is_among_its_texts(dialect: DialectName) -> N
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> None:
-    texts = set(texts_of(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode())))
+    texts = set(texts_of(read_request(dialect, BODIES[dialect])))
     assert {"command", "deep", "er", "word", "key"} <= texts
     assert not texts & {
         "type",
@@ -314,7 +315,7 @@ def test_every_key_that_somebody_chose_is_among_them(dialect: DialectName) -> No
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_texts_that_are_read_as_one_are_asked_about_as_one(dialect: DialectName) -> None:
-    texts = list(texts_of(CLIENTS[dialect].decode_request(json.dumps(BODIES[dialect]).encode())))
+    texts = list(texts_of(read_request(dialect, BODIES[dialect])))
     assert "one two" in texts and "rm" in texts and any(t.startswith("result") for t in texts)
 
 
@@ -325,7 +326,7 @@ def test_nothing_changed_is_nothing_changed(client: DialectName, upstream: Diale
     assert body_of(client, upstream, policy) == body_of(client, upstream, Policy())
 
 
-def body_of(client: DialectName, upstream: DialectName, policy: Policy) -> dict[str, Any]:
+def body_of(client: DialectName, upstream: DialectName, policy: Policy) -> Json:
     body = {**BODIES[client], "model": MODEL[upstream]}
     if client != upstream:
         body = json.loads(json.dumps(body).replace('"arguments": "no JSON"', '"arguments": "{}"'))
@@ -389,7 +390,7 @@ def test_a_phrase_over_two_parts_does_not_stay(client: DialectName, upstream: Di
 
 
 def test_keys_that_become_one_are_refused() -> None:
-    request = CLIENTS["openai"].decode_request(json.dumps(BODIES["openai"]).encode())
+    request = read_request("openai", BODIES["openai"])
     with pytest.raises(ValueError, match="two keys"):
         map_texts(request, lambda text: "x")
 

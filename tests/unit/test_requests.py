@@ -1,13 +1,11 @@
 """Requests of both dialects: read, refused with the parameter's name, and written for either
 provider."""
 
-import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import (
@@ -19,9 +17,11 @@ from protocol.request import (
 )
 from protocol.server_tools.data import table
 from protocol.target import Target
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import written_body
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-OPENAI: dict[str, Any] = {
+OPENAI: Json = {
     "model": "m",
     "messages": [
         {"role": "system", "content": "Be brief."},
@@ -73,7 +73,7 @@ OPENAI: dict[str, Any] = {
     "user": "ann@example.com",
     "seed": 7,
 }
-ANTHROPIC: dict[str, Any] = {
+ANTHROPIC: Json = {
     "model": "m",
     "system": [
         {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
@@ -127,26 +127,24 @@ ANTHROPIC: dict[str, Any] = {
     "top_k": 5,
 }
 EVERY = frozenset(table().families)
-MINIMAL: dict[str, dict[str, Any]] = {
+MINIMAL: dict[str, Json] = {
     "openai": {"model": "m", "messages": [{"role": "user", "content": "x"}]},
     "anthropic": {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]},
 }
 
 
-def read(dialect: DialectName, body: dict[str, Any]) -> ChatRequest:
+def read(dialect: DialectName, body: Json) -> ChatRequest:
     return CLIENTS[dialect].decode_request(
-        json.dumps(body).encode(), endpoint="messages" if dialect == "anthropic" else "chat"
+        as_json(body), endpoint="messages" if dialect == "anthropic" else "chat"
     )
 
 
-def write(dialect: DialectName, request: ChatRequest) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(
-        codecs.encode_request(request, Target(dialect=dialect, families=EVERY)).body or b""
-    )
+def write(dialect: DialectName, request: ChatRequest) -> Json:
+    body: Json = written_body(request, Target(dialect=dialect, families=EVERY))
     return body
 
 
-def cross(dialect: DialectName, **changes: Any) -> dict[str, Any]:
+def cross(dialect: DialectName, **changes: Any) -> Json:
     """A minimal request of `dialect`, changed, as the other dialect gets it."""
     other: DialectName = "anthropic" if dialect == "openai" else "openai"
     return write(other, read(dialect, MINIMAL[dialect] | changes))
@@ -273,7 +271,7 @@ def test_what_is_no_text_stays_as_it_is_in_its_dialect() -> None:
     ],
 )
 def test_what_the_other_dialect_cannot_say_is_refused_by_name(
-    dialect: DialectName, changes: dict[str, Any], param: str
+    dialect: DialectName, changes: Json, param: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
         cross(dialect, **changes)
@@ -297,11 +295,11 @@ def test_what_the_other_dialect_cannot_say_is_refused_by_name(
         ("anthropic", {"thinking": {"type": "disabled"}, "service_tier": "auto", "top_k": 3}),
     ],
 )
-def test_what_changes_nothing_is_left_out(dialect: DialectName, changes: dict[str, Any]) -> None:
+def test_what_changes_nothing_is_left_out(dialect: DialectName, changes: Json) -> None:
     assert cross(dialect, **changes) == cross(dialect)
 
 
-BOTH: list[tuple[dict[str, Any], str]] = [
+BOTH: list[tuple[Json, str]] = [
     ({"model": None}, "model"),
     ({"model": 7}, "model"),
     ({"model": "x" * 201}, "model"),
@@ -327,11 +325,13 @@ BOTH: list[tuple[dict[str, Any], str]] = [
     ({"n": 2}, "n"),
     ({"n": "1"}, "n"),
     ({"base_url": "http://evil"}, "base_url"),
+    ({"api_base": "http://evil"}, "api_base"),
+    ({"headers": {}}, "headers"),
     ({"api_key": "sk-x"}, "api_key"),
     ({"extra_headers": {}}, "extra_headers"),
     ({"custom_llm_provider": "x"}, "custom_llm_provider"),
 ]
-ONLY: list[tuple[DialectName, dict[str, Any], str]] = [
+ONLY: list[tuple[DialectName, Json, str]] = [
     ("openai", {"functions": []}, "functions"),
     ("openai", {"function_call": "auto"}, "function_call"),
     ("openai", {"audio": {}}, "audio"),
@@ -399,9 +399,7 @@ ONLY: list[tuple[DialectName, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("dialect", "changes", "param"), [*((d, *case) for d in MINIMAL for case in BOTH), *ONLY]
 )
-def test_bad_requests_name_the_parameter(
-    dialect: DialectName, changes: dict[str, Any], param: str
-) -> None:
+def test_bad_requests_name_the_parameter(dialect: DialectName, changes: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(dialect, MINIMAL[dialect] | changes)
     assert caught.value.param == param

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.errors import InvalidRequest
 from protocol.request import OtherPart, Part, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
@@ -29,12 +28,14 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.json_values import Json
+from tests.support.request_codecs import sent_body, written_body
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n....").decode()
 PDF = base64.b64encode(b"%PDF-1.7 ...").decode()
 
 
-def texts(*values: str) -> list[dict[str, Any]]:
+def texts(*values: str) -> list[Json]:
     return [{"type": "text", "text": value} for value in values]
 
 
@@ -61,7 +62,7 @@ def test_every_leading_system_message_is_a_block_of_its_own_and_keeps_what_it_ma
         USER,
     ]
     done = translate(messages=messages)
-    assert json.loads(done.body or b"")["system"] == [
+    assert sent_body(done)["system"] == [
         {"type": "text", "text": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
         {"type": "text", "text": "b", "cache_control": EPHEMERAL},
         {"type": "text", "text": "c"},
@@ -70,7 +71,7 @@ def test_every_leading_system_message_is_a_block_of_its_own_and_keeps_what_it_ma
     assert done.dropped == ("messages[].name",)
     # a policy that rewrote the text does not bring the old one back
     request = msgspec.structs.replace(read({"messages": messages}), system=("A", "B", "C", ""))
-    body = json.loads(codecs.encode_request(request, Target(dialect="anthropic")).body or b"")
+    body = written_body(request, Target(dialect="anthropic"))
     assert [block["text"] for block in body["system"]] == ["A", "B", "C"]
 
 
@@ -101,7 +102,7 @@ def test_a_later_system_message_stays_one_where_the_model_and_the_place_allow_it
     ids=lambda m: str(m["role"]),
 )
 @pytest.mark.timeout(10)
-def test_many_messages_of_one_kind_take_linear_time(message: dict[str, Any]) -> None:
+def test_many_messages_of_one_kind_take_linear_time(message: Json) -> None:
     done = translate(model=NEWEST, messages=[SYSTEM, USER, *[message] * 9_900])
     assert done.body is not None
     assert done.body.count(b'"x"') + done.body.count(b'"s"') > 9_900
@@ -146,16 +147,14 @@ def test_a_result_that_failed_says_so() -> None:
     request = msgspec.structs.replace(
         read({}), turns=(Turn("user", (ToolResultPart("a", "no", is_error=True),)),)
     )
-    block = json.loads(codecs.encode_request(request, Target(dialect="anthropic")).body or b"")[
-        "messages"
-    ][0]["content"][0]
+    block = written_body(request, Target(dialect="anthropic"))["messages"][0]["content"][0]
     assert block == {"type": "tool_result", "tool_use_id": "a", "content": "no", "is_error": True}
 
 
-def user(*parts: dict[str, Any]) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = cross(messages=[{"role": "user", "content": list(parts)}])[
-        "messages"
-    ][0]["content"]
+def user(*parts: Json) -> list[Json]:
+    written: list[Json] = cross(messages=[{"role": "user", "content": list(parts)}])["messages"][0][
+        "content"
+    ]
     return written
 
 
@@ -214,7 +213,7 @@ def test_a_stored_file_needs_its_family() -> None:
     messages = [{"role": "user", "content": [file(file_id="file_1")]}]
     done = translate(messages=messages)
     expected = [{"type": "document", "source": {"type": "file", "file_id": "file_1"}}]
-    assert json.loads(done.body or b"")["messages"][0]["content"] == expected
+    assert sent_body(done)["messages"][0]["content"] == expected
     assert done.betas == ("files-api-2025-04-14",)
     with pytest.raises(InvalidRequest, match="file_id"):
         translate(messages=messages, families=frozenset())
@@ -250,9 +249,7 @@ def test_a_stored_file_needs_its_family() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "part",
 )
-def test_parts_that_the_provider_cannot_be_given_are_refused(
-    part: dict[str, Any], why: str
-) -> None:
+def test_parts_that_the_provider_cannot_be_given_are_refused(part: Json, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why) as caught:
         translate(messages=[{"role": "user", "content": [part]}])
     assert caught.value.param == "messages"
@@ -264,7 +261,7 @@ def test_what_an_assistant_said_before() -> None:
         "content": [{"type": "refusal", "refusal": "no"}, {"type": "refusal", "refusal": " "}],
     }
     assert cross(messages=[USER, refusal, USER])["messages"][1]["content"] == texts("no")
-    said: dict[str, Any] = {
+    said: Json = {
         "role": "assistant",
         "content": "a",
         "refusal": "no",
@@ -274,7 +271,7 @@ def test_what_an_assistant_said_before() -> None:
         "made_up": 1,
     }
     done = translate(messages=[USER, said, USER])
-    assert json.loads(done.body or b"")["messages"][1]["content"] == texts("no", "a")
+    assert sent_body(done)["messages"][1]["content"] == texts("no", "a")
     assert done.dropped == ("messages[].reasoning_content", "messages[].made_up")
     assert cross(messages=[USER, {"role": "assistant", "content": "prefill \n"}])["messages"][1][
         "content"
@@ -327,7 +324,7 @@ def test_blocks_from_the_record_go_out_as_they_were_and_where_they_were() -> Non
     )
     request = msgspec.structs.replace(read({"tools": [TOOL]}), turns=turns)
     target = Target(dialect="anthropic", families=EVERY, container="container_1")
-    body = json.loads(codecs.encode_request(request, target).body or b"")
+    body = written_body(request, target)
     call_block = {
         "type": "tool_use",
         "id": "toolu_1",
@@ -347,9 +344,7 @@ def test_blocks_from_the_record_go_out_as_they_were_and_where_they_were() -> Non
         request,
         turns=(turns[0], Turn("assistant", blocks[:1], {"cache_control": EPHEMERAL}), turns[2]),
     )
-    assert json.loads(codecs.encode_request(ends, target).body or b"")["messages"][1][
-        "content"
-    ] == [thinking]
+    assert written_body(ends, target)["messages"][1]["content"] == [thinking]
 
 
 def test_arguments_are_never_guessed() -> None:
@@ -377,7 +372,7 @@ def test_breakpoints_of_the_cache() -> None:
         "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"},
     }
     done = translate(messages=[{"role": "user", "content": [*texts("a"), part]}])
-    assert json.loads(done.body or b"")["messages"][0]["content"][1] == {
+    assert sent_body(done)["messages"][0]["content"][1] == {
         "type": "text",
         "text": "b",
         "cache_control": EPHEMERAL,
@@ -389,7 +384,7 @@ def test_breakpoints_of_the_cache() -> None:
     ]
     tool = TOOL | {"cache_control": EPHEMERAL}
     done = translate(messages=[{"role": "user", "content": many}], tools=[tool])
-    body = json.loads(done.body or b"")
+    body = sent_body(done)
     assert ["cache_control" in block for block in body["messages"][0]["content"]] == [
         False,
         False,

@@ -12,15 +12,15 @@ from botocore.validate import ParamValidator
 
 from protocol import codecs
 from protocol.bytes.eventstream import EventStreamSplitter
-from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import StoredTurn
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolUsePart, Turn
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import turns_of
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request, sent_body, written_body
 from tests.support.upstreams import converse as made
 
-Json = dict[str, Any]
 CLAUDE, NOVA, OSS, LLAMA = (
     "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
     "us.amazon.nova-2-lite-v1:0",
@@ -50,11 +50,9 @@ def blobs(value: Any) -> Any:
 def written(client: str, body: Json, **target: Any) -> tuple[Json, Translated]:
     if client == "anthropic":
         body = {"max_tokens": 1000} | body
-    request = CLIENTS[client].decode_request(
-        json.dumps({"messages": [{"role": "user", "content": "hi"}]} | body).encode()
-    )
+    request = read_request(client, {"messages": [{"role": "user", "content": "hi"}]} | body)
     translated = codecs.encode_request(request, Target(dialect="converse", **target))
-    found = json.loads(translated.body or b"")
+    found = sent_body(translated)
     report = ParamValidator().validate(blobs(found) | {"modelId": "m"}, SHAPE)
     assert not report.has_errors(), report.generate_report()
     return found, translated
@@ -265,9 +263,7 @@ def test_a_search_result_says_whether_it_is_to_be_cited(cited: bool) -> None:
     body, _ = messages(messages=asked, tools=[{"name": "find", "input_schema": SCHEMA}])
     [said] = body["messages"][2]["content"][0]["toolResult"]["content"]
     assert said["searchResult"].get("citations") == ({"enabled": True} if cited else None)
-    request = CLIENTS["anthropic"].decode_request(
-        json.dumps({"model": "m", "max_tokens": 9, "messages": asked}).encode()
-    )
+    request = read_request("anthropic", {"model": "m", "max_tokens": 9, "messages": asked})
     for other in ("openai", "gemini"):
         assert (
             "messages[].citations" in codecs.encode_request(request, Target(dialect=other)).dropped
@@ -323,7 +319,7 @@ def test_marks_for_the_cache() -> None:
 
 
 def test_what_the_provider_runs_needs_its_family_and_a_model_that_has_it() -> None:
-    search: dict[str, Any] = {"web_search_options": {}}
+    search: Json = {"web_search_options": {}}
     body, _ = written("openai", {"model": NOVA} | search, families=frozenset(("web_search",)))
     assert body["toolConfig"]["tools"] == [{"systemTool": {"name": "nova_grounding"}}]
     code = {"model": NOVA, "tools": [{"type": "code_execution_20250825", "name": "code_execution"}]}
@@ -389,12 +385,10 @@ def test_a_recorded_turn_goes_back_as_it_was_and_to_its_own_upstream_alone() -> 
         tool_call_ids=("call_1",),
         blocks=(2,),
     )
-    request = CLIENTS["openai"].decode_request(
-        json.dumps({"model": CLAUDE, "messages": called()}).encode()
-    )
+    request = read_request("openai", {"model": CLAUDE, "messages": called()})
     turned, container, dropped = turns_of("converse").with_turns(request, [stored], upstream="aws")
     assert (container, dropped) == ("", [])
-    body = json.loads(codecs.encode_request(turned, Target(dialect="converse")).body or b"")
+    body = written_body(turned, Target(dialect="converse"))
     sealed = {"reasoningText": {"text": "The weather is asked.", "signature": made.THOUGHT}}
     assert body["messages"][1]["content"][0] == {"reasoningContent": sealed}
     assert body["messages"][1]["content"][-1]["toolUse"]["toolUseId"] == "call_1"
@@ -405,7 +399,7 @@ def test_a_request_that_is_made_here_is_written_too() -> None:
     request = ChatRequest(
         dialect="converse", model=CLAUDE, system=("s",), turns=(Turn("user", (TextPart("q"),)),)
     )
-    body = json.loads(codecs.encode_request(request, Target(dialect="converse")).body or b"")
+    body = written_body(request, Target(dialect="converse"))
     assert body == {
         "messages": [{"role": "user", "content": [{"text": "q"}]}],
         "system": [{"text": "s"}],

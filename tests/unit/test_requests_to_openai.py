@@ -3,12 +3,10 @@ those of chat/completions as they came."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from protocol import codecs
 from protocol.dialects.models import OPENAI_MODELS
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
@@ -27,12 +25,14 @@ from tests.support.clients.to_openai import (
     use,
     write,
 )
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request, sent_body, written_body
 from tests.support.upstreams.recordings import SHARED, need_recordings
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0K"}}
 
-FIELDS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+FIELDS: list[tuple[str, Json, Json, tuple[str, ...]]] = [
     ("nothing", {}, {"model": "m", "max_tokens": 5, "messages": [USER]}, ()),
     ("system text", {"system": "s"}, {"messages": [{"role": "system", "content": "s"}, USER]}, ()),
     (
@@ -184,13 +184,13 @@ FIELDS: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ("changes", "expected", "dropped"), [f[1:] for f in FIELDS], ids=[f[0] for f in FIELDS]
 )
 def test_every_field_has_its_place_or_its_notice(
-    changes: dict[str, Any], expected: dict[str, Any], dropped: tuple[str, ...]
+    changes: Json, expected: Json, dropped: tuple[str, ...]
 ) -> None:
     translated = translate(**changes)
     base = {"model": changes.get("model", "m"), "max_tokens": 5, "messages": [USER]}
     if OPENAI_MODELS.row(base["model"]).completion_tokens:
         base["max_completion_tokens"] = base.pop("max_tokens")
-    assert json.loads(translated.body or b"") == base | expected
+    assert sent_body(translated) == base | expected
     assert translated.dropped == dropped
 
 
@@ -199,7 +199,7 @@ def test_long_user_ids_are_hashed_to_the_vendors_length() -> None:
     assert len(found) == 64 and found != "u" * 64
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
+REFUSED: list[tuple[Json, str]] = [
     ({"stop_sequences": list("abcde")}, "stop_sequences"),
     ({"mcp_servers": [{"name": "n"}]}, "mcp_servers"),
     ({"container": "c"}, "container"),
@@ -321,21 +321,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "param"), REFUSED)
-def test_what_cannot_be_said_is_refused_by_name(changes: dict[str, Any], param: str) -> None:
+def test_what_cannot_be_said_is_refused_by_name(changes: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         translate(**changes)
     assert caught.value.param == param and caught.value.http_status == 400
 
 
-def called(identity: str = "t", name: str = "f", arguments: str = "{}") -> dict[str, Any]:
+def called(identity: str = "t", name: str = "f", arguments: str = "{}") -> Json:
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def text(value: str) -> dict[str, Any]:
+def text(value: str) -> Json:
     return {"type": "text", "text": value}
 
 
-TURNS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]], tuple[str, ...]]] = [
+TURNS: list[tuple[str, list[Json], list[Json], tuple[str, ...]]] = [
     (
         "results first, then the rest",
         said(text("and?"), result("1"), result([text("2"), text("3")], "u")),
@@ -516,11 +516,9 @@ TURNS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]], tuple[str, ..
 @pytest.mark.parametrize(
     ("messages", "expected", "dropped"), [t[1:] for t in TURNS], ids=[t[0] for t in TURNS]
 )
-def test_turns(
-    messages: list[dict[str, Any]], expected: list[dict[str, Any]], dropped: tuple[str, ...]
-) -> None:
+def test_turns(messages: list[Json], expected: list[Json], dropped: tuple[str, ...]) -> None:
     translated = translate(messages=messages)
-    assert json.loads(translated.body or b"")["messages"] == expected
+    assert sent_body(translated)["messages"] == expected
     assert translated.dropped == dropped
 
 
@@ -552,7 +550,7 @@ def test_provider_run_calls_are_told_in_pairs_and_never_as_tool_calls() -> None:
         ),
     ]
     translated = translate(messages=messages)
-    body = json.loads(translated.body or b"")
+    body = sent_body(translated)
     told = (
         '[The provider ran web_search with {"query":"ruby"}. Result:'
         " Ruby\nhttps://ruby.example\nRuby\nhttps://ruby.example]"
@@ -631,9 +629,7 @@ def test_provider_run_calls_are_told_in_pairs_and_never_as_tool_calls() -> None:
         ),
     ],
 )
-def test_what_is_told_of_a_provider_run_call(
-    call: dict[str, Any], blocks: list[dict[str, Any]], expected: str
-) -> None:
+def test_what_is_told_of_a_provider_run_call(call: Json, blocks: list[Json], expected: str) -> None:
     message = write(messages=[USER, *said(call, *blocks, role="assistant")])["messages"][-1]
     assert message["content"].strip().endswith(expected) and "tool_calls" not in message
     assert (
@@ -657,14 +653,14 @@ def test_earlier_reasoning_goes_to_models_that_want_it(
 ) -> None:
     open_turn = [USER, *said(*THOUGHT, use(), role="assistant"), *said(result("1"))]
     translated = translate(model=model, messages=open_turn)
-    message = json.loads(translated.body or b"")["messages"][1]
+    message = sent_body(translated)["messages"][1]
     assert message.get("reasoning_content") == reasoning and message["tool_calls"] == [called()]
     assert "signature" not in str(message) and translated.dropped == dropped
 
 
 def test_reasoning_of_finished_turns_is_left_out_without_a_notice() -> None:
     translated = translate(messages=[USER, *said(*THOUGHT, text("a"), role="assistant"), USER])
-    assert json.loads(translated.body or b"")["messages"][1] == {
+    assert sent_body(translated)["messages"][1] == {
         "role": "assistant",
         "content": "a",
     }
@@ -681,7 +677,7 @@ def test_policies_read_the_text_of_documents_in_results() -> None:
     changed = msgspec.structs.replace(
         request, turns=(Turn("user", (msgspec.structs.replace(part, text="withheld"),)),)
     )
-    body = json.loads(codecs.encode_request(changed, Target(dialect="openai")).body or b"")
+    body = written_body(changed, Target(dialect="openai"))
     assert body["messages"] == [{"role": "tool", "tool_call_id": "t", "content": "withheld"}]
 
 
@@ -698,8 +694,8 @@ def test_recorded_requests_cross(path: Path) -> None:
     request = (
         msgspec.structs.replace(request, model="gpt-4o-search-preview") if searches else request
     )
-    written = json.loads(codecs.encode_request(request, SEARCHING).body or b"")
+    written = written_body(request, SEARCHING)
     assert len(written["messages"]) >= len(json.loads(body)["messages"])
     assert ("web_search_options" in written) == searches
-    again = CLIENTS["openai"].decode_request(json.dumps(written).encode())
+    again = read_request("openai", written)
     assert [t.name for t in again.tools] == [t.name for t in request.tools if t.kind != "server"]

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request
 
 USER = {"role": "user", "content": "hi"}
 SENT = {"type": "message", "role": "user", "content": "hi"}
@@ -36,26 +37,24 @@ def translate(dialect: DialectName, families: frozenset[str] = ALL, **body: Any)
         **({"max_tokens": 50} if dialect == "anthropic" else {}),
         **body,
     }
-    request = CLIENTS[dialect].decode_request(
-        json.dumps({n: v for n, v in asked.items() if v is not None}).encode()
-    )
+    request = read_request(dialect, {n: v for n, v in asked.items() if v is not None})
     return codecs.encode_request(request, Target(dialect="responses", families=families))
 
 
-def written(translated: Translated) -> dict[str, Any]:
+def written(translated: Translated) -> Json:
     assert translated.body is not None
-    body: dict[str, Any] = json.loads(translated.body)
+    body: Json = json.loads(translated.body)
     (STREAMED if body.get("stream") else WHOLE).validate_python(body, strict=False)
     assert body["store"] is False and not body.keys() & {"previous_response_id", "conversation"}
     paired(body["input"])
     return body
 
 
-def call(identity: str, name: str = "look", arguments: str = "{}") -> dict[str, Any]:
+def call(identity: str, name: str = "look", arguments: str = "{}") -> Json:
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+CHAT: list[tuple[str, Json, Json, tuple[str, ...]]] = [
     (
         "nothing",
         {},
@@ -275,7 +274,7 @@ CHAT: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
     ),
     ("streamed", {"stream": True, "stream_options": {"include_usage": True}}, {"stream": True}, ()),
 ]
-MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
+MESSAGES: list[tuple[str, Json, Json, tuple[str, ...]]] = [
     ("nothing", {}, {"input": [SENT], "max_output_tokens": 50}, ()),
     (
         "thinking is shown",
@@ -431,8 +430,8 @@ MESSAGES: list[tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = [
 def test_what_a_client_says_is_said_again(
     dialect: str,
     name: str,
-    body: dict[str, Any],
-    expected: dict[str, Any],
+    body: Json,
+    expected: Json,
     dropped: tuple[str, ...],
 ) -> None:
     translated = translate(dialect, **body)
@@ -476,23 +475,7 @@ def test_what_a_client_says_is_said_again(
         ("anthropic", {"container": "c"}, "container"),
     ],
 )
-def test_what_cannot_be_said_is_refused_by_name(
-    dialect: str, body: dict[str, Any], param: str
-) -> None:
+def test_what_cannot_be_said_is_refused_by_name(dialect: str, body: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         translate(dialect, ALL | {"web_fetch"}, **body)
     assert refused.value.param == param
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"tools": [SEARCH]},
-        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
-        {"tools": [{"type": "mcp_toolset", "mcp_server_name": "box"}], "mcp_servers": [SERVER]},
-    ],
-)
-def test_the_providers_tools_need_their_family(body: dict[str, Any]) -> None:
-    written(translate("anthropic", **body))
-    with pytest.raises(InvalidRequest, match="not allowed with this key"):
-        translate("anthropic", frozenset(), **body)

@@ -1,14 +1,10 @@
 """Requests of chat/completions for an upstream of the same: every field goes out as it came, and
 gates hold."""
 
-import json
-from typing import Any
-
 import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import Turn
 from protocol.target import Target
@@ -25,8 +21,10 @@ from tests.support.clients.to_openai import (
     translate,
     use,
 )
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request, sent_body, written_body
 
-OPENAI_OWN: dict[str, Any] = {
+OPENAI_OWN: Json = {
     "model": "gpt-4.1",
     "messages": [
         {
@@ -49,7 +47,9 @@ OPENAI_OWN: dict[str, Any] = {
                 {
                     "type": "image_url",
                     "image_url": {"url": "https://x.example/a.png", "detail": "low"},
-                }
+                },
+                {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+                {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:x"}},
             ],
         },
     ],
@@ -84,7 +84,7 @@ OPENAI_OWN: dict[str, Any] = {
     "temperature": 0.3,
     "stop": ["a", "b", "c", "d", "e"],
 }
-LEGACY_OWN: dict[str, Any] = {
+LEGACY_OWN: Json = {
     "model": "gpt-4.1",
     "messages": [
         USER,
@@ -98,15 +98,18 @@ LEGACY_OWN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("body", [OPENAI_OWN, LEGACY_OWN])
-def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: dict[str, Any]) -> None:
-    request = CLIENTS["openai"].decode_request(json.dumps(body).encode())
-    assert json.loads(codecs.encode_request(request, SEARCHING).body or b"") == body
+NAMED = {"tool_choice": {"type": "custom", "custom": {"name": "sh"}}}
+
+
+@pytest.mark.parametrize("body", [OPENAI_OWN, OPENAI_OWN | NAMED, LEGACY_OWN])
+def test_every_field_of_the_same_dialect_goes_out_as_it_came(body: Json) -> None:
+    request = read_request("openai", body)
+    assert written_body(request, SEARCHING) == body
     assert codecs.encode_request(request, SEARCHING, changed=False).body is None
 
 
 def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_changed() -> None:
-    request = CLIENTS["openai"].decode_request(json.dumps(OPENAI_OWN).encode())
+    request = read_request("openai", OPENAI_OWN)
     with pytest.raises(InvalidRequest) as caught:
         codecs.encode_request(request, Target(dialect="openai"), changed=False)
     assert caught.value.param == "web_search_options"
@@ -114,9 +117,7 @@ def test_a_web_search_that_the_key_may_not_make_is_refused_though_nothing_change
 
 def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
     thought = read(messages=said(THOUGHT[0], role="assistant")).turns
-    request = CLIENTS["openai"].decode_request(
-        json.dumps({"model": "m", "messages": [USER]}).encode()
-    )
+    request = read_request("openai", {"model": "m", "messages": [USER]})
     for turns in (
         thought,
         (Turn("user", read(messages=said(use(), role="assistant")).turns[0].parts),),
@@ -129,10 +130,7 @@ def test_blocks_of_the_other_dialect_are_refused_in_a_changed_request() -> None:
 
 
 def test_a_search_without_a_place_says_nothing_of_one() -> None:
-    body = json.loads(
-        translate(
-            SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL]
-        ).body
-        or b""
+    body = sent_body(
+        translate(SEARCHING, model="gpt-4o-search-preview", tools=[SEARCH | {"max_uses": 9}, TOOL])
     )
     assert body["web_search_options"] == {"search_context_size": "high"} and len(body["tools"]) == 1

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.request import (
     ChatRequest,
     ConversationState,
@@ -21,6 +20,8 @@ from protocol.request import (
 from protocol.server_tools.data import table
 from protocol.target import Target
 from tests.support.clients.to_responses import ENCRYPTED, STREAMED, WHOLE, paired
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request, sent_body
 from tests.support.upstreams.recordings import ROOT
 
 ALL = frozenset(table().families)
@@ -34,18 +35,16 @@ SEALED = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
 
 
 def read(**body: Any) -> ChatRequest:
-    request = CLIENTS["responses"].decode_request(
-        json.dumps({"model": "m", "input": "hi", **body}).encode()
-    )
+    request = read_request("responses", {"model": "m", "input": "hi", **body})
     # what is in front of it was put there before it is written
     return msgspec.structs.replace(
         request, state=msgspec.structs.replace(request.state or ConversationState(), previous="")
     )
 
 
-def write(request: ChatRequest, families: frozenset[str] = ALL) -> dict[str, Any]:
+def write(request: ChatRequest, families: frozenset[str] = ALL) -> Json:
     translated = codecs.encode_request(request, Target(dialect="responses", families=families))
-    body: dict[str, Any] = json.loads(translated.body or b"")
+    body: Json = sent_body(translated)
     assert body["store"] is False and not body.keys() & {
         "previous_response_id",
         "conversation",
@@ -54,11 +53,11 @@ def write(request: ChatRequest, families: frozenset[str] = ALL) -> dict[str, Any
     return body
 
 
-def same(item: dict[str, Any]) -> dict[str, Any]:
+def same(item: Json) -> Json:
     return {"type": "message", **item} if "role" in item else item
 
 
-ITEMS: list[list[dict[str, Any]]] = [
+ITEMS: list[list[Json]] = [
     [{"role": "user", "content": "hi"}],
     [
         {
@@ -173,7 +172,7 @@ ITEMS: list[list[dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("items", ITEMS)
-def test_items_go_out_as_they_came(items: list[dict[str, Any]]) -> None:
+def test_items_go_out_as_they_came(items: list[Json]) -> None:
     body = write(read(input=items))
     assert body["input"] == [same(item) for item in items]
     # the types want an id, under which a provider that keeps nothing would look
@@ -227,11 +226,11 @@ def test_reasoning_without_anything_encrypted_is_left_out_by_name() -> None:
     request = read(input=[{"role": "user", "content": "hi"}, unsealed, raw, SEALED, CALL, OUTPUT])
     translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
     assert translated.dropped == ("input[].reasoning",)
-    assert json.loads(translated.body or b"")["input"][1:3] == [raw, SEALED]
+    assert sent_body(translated)["input"][1:3] == [raw, SEALED]
 
 
 def test_fields_go_out_as_they_came() -> None:
-    fields: dict[str, Any] = {
+    fields: Json = {
         "instructions": "be kind",
         "max_output_tokens": 99,
         "temperature": 0.5,
@@ -287,7 +286,7 @@ def test_what_would_be_left_out_unseen_is_not() -> None:
     families = ALL - {"context_management"}
     request = read(truncation="auto", stream_options={"include_obfuscation": True})
     translated = codecs.encode_request(request, Target(dialect="responses", families=ALL))
-    assert json.loads(translated.body or b"")["truncation"] == "auto"
+    assert sent_body(translated)["truncation"] == "auto"
     # the family is one that every key has
     assert write(request, families)["truncation"] == "auto" and "stream_options" not in write(
         request
@@ -340,7 +339,7 @@ def test_what_a_policy_changed_is_what_goes_out() -> None:
     ] and "instructions" not in more
 
 
-def recorded() -> dict[str, dict[str, Any]]:
+def recorded() -> dict[str, Json]:
     """Requests as clients sent them."""
     if not SHARED.exists():
         return {}

@@ -2,7 +2,6 @@
 takes them, and the facts come out."""
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -28,12 +27,12 @@ from protocol.events import (
     Usage,
 )
 from protocol.request import ChatRequest, Tool
-from tests.support.checks.decoding import by_block, decode, digest
+from tests.support.checks.decoding import by_block, decode
 from tests.support.clients.sdk import responses_answer
-from tests.support.upstreams.recordings import ROOT, own_recordings, recordings
+from tests.support.json_values import Json
+from tests.support.upstreams.recordings import own_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
-SHARED = ROOT.parent / "shared"
 INCLUDE = [
     "reasoning.encrypted_content",
     "code_interpreter_call.outputs",
@@ -42,40 +41,6 @@ INCLUDE = [
 ]
 
 
-def need_shared() -> None:
-    if not (SHARED / "dialect-streams" / "expected.json").exists():
-        if os.environ.get("CI"):
-            pytest.fail("../shared/dialect-streams is missing")
-        pytest.skip("../shared/dialect-streams is missing")
-
-
-def of_responses() -> dict[str, tuple[bytes, bool, dict[str, Any]]]:
-    """The recorded Responses answers that are no errors: bytes, is it a stream, and what
-    expected.json says."""
-    folder = SHARED / "dialect-streams"
-    if not (folder / "expected.json").exists():
-        return {}
-    found = {}
-    for entry in json.loads((folder / "expected.json").read_text())["entries"]:
-        if entry["api"] != "openai-responses" or "stop_reason_neutral" not in entry.get(
-            "facts", {}
-        ):
-            continue
-        body = (
-            (folder / entry["file"]).read_bytes()
-            if "file" in entry
-            else next(folder.glob(f"{entry['name']}.*[ens]")).read_bytes()
-        )
-        if entry["kind"] == "chunks":
-            lines = [line for line in body.decode().split("\n") if line.strip()]
-            body = "".join(
-                f"event: {json.loads(line)['type']}\ndata: {line}\n\n" for line in lines
-            ).encode()
-        found[entry["name"]] = (body, entry["kind"] != "json", entry)
-    return found
-
-
-RESPONSES = of_responses()
 OLD = {r.name: r for r in [*recordings(), *own_recordings()]}
 
 
@@ -96,32 +61,7 @@ def encoded(
     return b"".join(encoder.encode(events[at : at + piece]) for at in range(0, len(events), piece))
 
 
-def json_of(arguments: str) -> Any:
-    """A call's arguments; those that were cut, as they are."""
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
-
-
-def facts(response: Any) -> dict[str, Any]:
-    """Text, reasoning, calls and status of a response as the SDK has it."""
-    items = response.output
-    said = [p for i in items if i.type == "message" for p in i.content]
-    thoughts = [
-        p.text for i in items if i.type == "reasoning" for p in [*i.summary, *(i.content or [])]
-    ]
-    calls = [(i.name, json_of(i.arguments)) for i in items if i.type == "function_call"]
-    return {
-        "text": "".join(p.text for p in said if p.type == "output_text"),
-        "thinking": "".join(thoughts),
-        "calls": calls,
-        "refusal": "".join(p.refusal for p in said if p.type == "refusal"),
-        "status": response.status,
-    }
-
-
-def check_frames(body: bytes) -> list[dict[str, Any]]:
+def check_frames(body: bytes) -> list[Json]:
     """The frames of a stream: named as they are, numbered without a gap; what the last one repeats
     was said before."""
     splitter = EventSplitter(1 << 24)
@@ -157,57 +97,6 @@ def check_frames(body: bytes) -> list[dict[str, Any]]:
     return frames
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("name", list(RESPONSES) or ["none"])
-def test_a_recorded_response_comes_out_with_its_facts(name: str, stream: bool) -> None:
-    need_shared()
-    body, is_stream, entry = RESPONSES[name]
-    own = DIALECTS["responses"]
-    events = by_block(
-        decode("responses", [body]) if is_stream else own.decode_whole(body, frozenset())
-    )
-    want = entry["facts"]
-    if any(isinstance(e, UpstreamFailed) for e in events):
-        assert want["stop_reason_neutral"] == "failed"
-        return
-    typed = {"apply_patch", "shell", "local_shell", "computer", "tool_search"}
-    custom = {c["name"] for c in want["calls"] if c["type"] == "custom"}
-    tools = tuple(
-        Tool(
-            c["name"],
-            kind=(
-                "custom" if c["name"] in custom else "client" if c["name"] in typed else "function"
-            ),
-        )
-        for c in {c["name"]: c for c in want["calls"] if c["executor"] == "client"}.values()
-    )
-    out = encoded(events, stream=stream, tools=tools)
-    if stream:
-        check_frames(out)
-    got = responses_answer(out, stream=stream)
-    found = facts(got)
-    assert len(found["text"]) + len(found["refusal"]) == want["text_chars"]
-    assert found["refusal"] or digest(found["text"]) == want["text_sha"]
-    assert len(found["thinking"]) == want["thinking_chars"]
-    functions = [
-        (c["name"], c["arguments"])
-        for c in want["calls"]
-        if c["executor"] == "client" and c["type"] == "function"
-    ]
-    assert found["calls"] == functions
-    own_items = [
-        i.type
-        for i in got.output
-        if i.type.endswith("_call") or i.type == "mcp_approval_request" or i.type == "program"
-    ]
-    assert len(own_items) == len(want["calls"])
-    if (usage := want.get("usage")) and got.usage:
-        assert (
-            got.usage.input_tokens == usage["input_tokens"]
-            and got.usage.output_tokens == usage["output_tokens"]
-        )
-
-
 @pytest.mark.parametrize(
     "name", ["own/anthropic-every-field", "own/openai-tools-interleaved", "own/anthropic-thinking"]
 )
@@ -227,19 +116,17 @@ def block(index: int, kind: BlockKind, *inner: Event, **fields: Any) -> list[Eve
     return [BlockStart(index, kind, **fields), *inner, BlockStop(index)]
 
 
-def whole(
-    events: list[Event], tools: tuple[Tool, ...] = (), include: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def whole(events: list[Event], tools: tuple[Tool, ...] = (), include: tuple[str, ...] = ()) -> Json:
     asked = ChatRequest(
         dialect="responses", model="m", tools=tools, echo={"include": list(include)}
     )
-    body: dict[str, Any] = json.loads(
+    body: Json = json.loads(
         CLIENTS["responses"].encoder(asked, call_id=CALL, created=1).encode(events)
     )
     return body
 
 
-CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
+CALLS: list[tuple[Tool | None, BlockStart, str, Json]] = [
     (
         None,
         BlockStart(0, BlockKind.TOOL_USE, "c", "f"),
@@ -326,7 +213,7 @@ CALLS: list[tuple[Tool | None, BlockStart, str, dict[str, Any]]] = [
     ("tool", "start", "arguments", "want"), CALLS, ids=[want["type"] for *_, want in CALLS]
 )
 def test_a_call_has_the_shape_of_its_tool(
-    tool: Tool | None, start: BlockStart, arguments: str, want: dict[str, Any]
+    tool: Tool | None, start: BlockStart, arguments: str, want: Json
 ) -> None:
     events: list[Event] = [START, start, ArgumentsDelta(0, arguments), BlockStop(0), END]
     [item] = whole(events, (tool,) if tool is not None else ())["output"]

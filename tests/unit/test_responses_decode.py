@@ -28,6 +28,7 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -38,7 +39,7 @@ from tests.support.upstreams.responses import (
 )
 from workers.judge.request_forms import Asking, Known, reply_text, request_body
 
-Made = list[dict[str, Any]]
+Made = list[Json]
 CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": 'SELECT "é\\"'}
 
 
@@ -61,7 +62,7 @@ def said(found: list[Event]) -> dict[int, str]:
     return texts
 
 
-def at(made: Made, kind: str, last: bool = False) -> dict[str, Any]:
+def at(made: Made, kind: str, last: bool = False) -> Json:
     """The first (or last) event of a type."""
     found = [e for e in made if e["type"] == f"response.{kind}"]
     return found[-1 if last else 0]
@@ -124,7 +125,7 @@ def test_a_whole_answer_is_the_streams() -> None:
     items = [reasoning("gAAA", "One."), message("Hello"), function_call("c", "f", "{}"), CUSTOM]
     streamed, whole = (
         decode(events(items)),
-        codecs.decode_whole("responses", json.dumps(response(items)).encode()),
+        codecs.decode_whole("responses", as_json(response(items))),
     )
     assert said(streamed) == said(whole) and only(streamed, MessageStop) == only(whole, MessageStop)
     assert [(s.kind, s.id, s.name, s.body) for s in only(streamed, BlockStart)] == [
@@ -145,7 +146,7 @@ def test_more_at_an_end_goes_the_way_of_a_delta(event: str) -> None:
     assert len(only(found, BlockStart)) == (2 if event == "completed" else 1)
 
 
-def longer(event: dict[str, Any], text: str = "Hello, more") -> None:
+def longer(event: Json, text: str = "Hello, more") -> None:
     match event["type"].removeprefix("response."):
         case "output_text.done":
             event["text"] = text
@@ -213,9 +214,7 @@ def test_ids_numbers_names_of_events_and_comments_mean_nothing() -> None:
     decoder = DIALECTS["responses"].decoder()
     found: list[Event] = []
     for event in changed:
-        found += decoder.feed(b": PROCESSING\n\n") + decoder.feed(
-            b"data: %s\n\n" % json.dumps(event).encode()
-        )
+        found += decoder.feed(b": PROCESSING\n\n") + decoder.feed(b"data: %s\n\n" % as_json(event))
     found += decoder.feed(b"data: [DONE]\n\n") + decoder.finish()
     assert found[1:] == plain[1:] and isinstance(found[0], MessageStart)
 
@@ -322,7 +321,7 @@ def test_log_probabilities_repeat_the_text_alone(token: str, is_kept: bool, whol
     if whole:
         item = message("He")
         item["content"][0]["logprobs"] = entries
-        found = codecs.decode_whole("responses", json.dumps(response([item])).encode())
+        found = codecs.decode_whole("responses", as_json(response([item])))
     else:
         made = json.loads(json.dumps(events([message("Hey!")])))
         at(made, "output_text.delta")["logprobs"] = entries
@@ -403,7 +402,7 @@ def test_a_question_has_not_run() -> None:
         ),
     ],
 )
-def test_who_runs_a_shell(more: dict[str, Any], tools: list[Any], kind: BlockKind) -> None:
+def test_who_runs_a_shell(more: Json, tools: list[Any], kind: BlockKind) -> None:
     item = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}, **more}
     made = json.loads(json.dumps(events([item])))
     made[0]["response"]["tools"] = tools
@@ -478,7 +477,7 @@ def test_incomplete_answers(reason: str, stop: StopReason) -> None:
         ({"type": "response.completed", "response": response((), "cancelled")}, "api_error"),
     ],
 )
-def test_failures_are_one_error(error: dict[str, Any], kind: str) -> None:
+def test_failures_are_one_error(error: Json, kind: str) -> None:
     failed = {
         "type": "response.failed",
         "response": {"status": "failed", "error": {"code": "server_error", "message": "again"}},
@@ -572,10 +571,7 @@ def test_a_judge_can_be_asked_over_it(form: JudgeReply) -> None:
     )
     reply = '{"probability": 0.5}'
     item = function_call("c", "judgement", reply) if form == "tool" else message(reply)
-    assert (
-        reply_text("responses", form, json.dumps(response([reasoning("gAAA"), item])).encode())
-        == reply
-    )
+    assert reply_text("responses", form, as_json(response([reasoning("gAAA"), item]))) == reply
 
 
 def test_a_computer_does_nothing_that_is_not_its_arguments() -> None:

@@ -1,5 +1,5 @@
-"""Every Responses recording through decoder and encoders to clients of chat/completions and
-Messages, and its stream cut anywhere."""
+"""Every Responses recording is what its facts say, and its stream may be cut anywhere; what clients
+get of it is a matter of tests/e2e/test_conformance.py."""
 
 import json
 import os
@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from protocol import codecs
-from protocol.dialects.anthropic.wire import UNSIGNED
-from protocol.dialects.table import CLIENTS
 from protocol.events import (
     ArgumentsDelta,
     AttachmentDelta,
@@ -21,17 +19,15 @@ from protocol.events import (
     MessageStop,
     Opaque,
     SignatureDelta,
-    StopReason,
     TextDelta,
     UpstreamFailed,
 )
-from protocol.request import ChatRequest
-from tests.support.checks.decoding import by_block, decode, digest
-from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.checks.decoding import decode, digest
+from tests.support.checks.kinds import of_kind
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import ROOT, Recording, framed
 
 SHARED = ROOT.parent / "shared" / "dialect-streams"
-CALL = "01990000-0000-7000-8000-00000000abcd"
 
 
 def recordings(folder: Path = SHARED) -> dict[str, Recording]:
@@ -76,9 +72,9 @@ def events_of(recording: Recording) -> list[Event]:
     )
 
 
-def told(events: list[Event]) -> list[dict[str, Any]]:
+def told(events: list[Event]) -> list[Json]:
     """The blocks as the facts have them."""
-    blocks: dict[int, dict[str, Any]] = {}
+    blocks: dict[int, Json] = {}
     for event in events:
         match event:
             case BlockStart():
@@ -101,7 +97,7 @@ def told(events: list[Event]) -> list[dict[str, Any]]:
     return list(blocks.values())
 
 
-def like_facts(blocks: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def like_facts(blocks: list[Json]) -> list[tuple[Any, ...]]:
     """Neighbouring pieces of one kind joined, results left to their calls."""
     found: list[tuple[Any, ...]] = []
     for block in blocks:
@@ -120,7 +116,7 @@ def like_facts(blocks: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return found
 
 
-def of_facts(facts: dict[str, Any]) -> list[tuple[Any, ...]]:
+def of_facts(facts: Json) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for block in facts["blocks"]:
         if block["type"].startswith("other:"):
@@ -161,7 +157,7 @@ def test_every_answer_is_what_its_facts_say(name: str) -> None:
     assert isinstance(stop, MessageStop) and stop.stop_reason == facts["stop_reason_neutral"]
     usage = {n: v or 0 for n, v in facts["usage_neutral"].items()}
     assert {n: getattr(stop.usage, n) or 0 for n in usage} == usage
-    assert not [e for e in events if isinstance(e, Opaque)]
+    assert not of_kind(events, Opaque)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -191,86 +187,7 @@ def test_streams_are_the_same_however_they_arrive_and_whole(name: str) -> None:
     ][-1]
     if final["type"] != "response.completed" or not final["response"].get("output"):
         return
-    whole = codecs.decode_whole("responses", json.dumps(final["response"]).encode())
+    whole = codecs.decode_whole("responses", as_json(final["response"]))
     assert [
         b["text"] for b in told(whole) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)
     ] == [b["text"] for b in told(events) if b["kind"] in (BlockKind.TEXT, BlockKind.THINKING)]
-
-
-def client_events(events: list[Event]) -> list[Event]:
-    """As a session of a client of another dialect releases them: a question that it cannot answer
-    is text."""
-    pending = {
-        e.index
-        for e in events
-        if isinstance(e, BlockStart) and (e.body or {}).get("executor") == "mcp_pending"
-    }
-    return [e for e in by_block(events) if getattr(e, "index", None) not in pending]
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("name", NAMES)
-def test_chat_clients_get_what_the_recordings_expect(name: str, stream: bool) -> None:
-    recording = ALL[name]
-    if recording.facts["status"] == "failed":
-        return
-    request = ChatRequest(dialect="openai", model="m", stream=stream, include_usage=True)
-    body = (
-        CLIENTS["openai"]
-        .encoder(request, call_id=CALL, created=1)
-        .encode(client_events(events_of(recording)))
-    )
-    answer = openai_answer(body, stream=stream).model_dump()
-    want, message = recording.facts["expected_openai"], answer["choices"][0]["message"]
-    assert (
-        len(message["content"] or "") == want["content_chars"]
-        and digest(message["content"] or "") == recording.facts["text_sha"]
-    )
-    called = [
-        (c["id"], c["function"]["name"], json.loads(c["function"]["arguments"]))
-        for c in message["tool_calls"] or ()
-    ]
-    # calls of the dialect's own types are none that a client of another one can have asked for
-    typed = [
-        (c["id"], c["name"], c["arguments"])
-        for c in recording.facts["calls"]
-        if c["type"] in ("apply_patch_call", "tool_search_call")
-    ]
-    assert called == [(c["id"], c["name"], c["arguments"]) for c in want["tool_calls"]] + typed
-    assert answer["choices"][0]["finish_reason"] == want["finish_reason"]
-    details = answer["usage"]["prompt_tokens_details"] or {}
-    usage = (
-        answer["usage"]["prompt_tokens"],
-        answer["usage"]["completion_tokens"],
-        details.get("cached_tokens", 0),
-    )
-    assert usage == tuple(want["usage"].values())
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("name", NAMES)
-def test_messages_clients_get_the_same(name: str, stream: bool) -> None:
-    recording = ALL[name]
-    if recording.facts["status"] == "failed":
-        return
-    request = ChatRequest(dialect="anthropic", model="m", stream=stream)
-    body = (
-        CLIENTS["anthropic"]
-        .encoder(request, call_id=CALL, created=1)
-        .encode(client_events(events_of(recording)))
-    )
-    answer = anthropic_answer(body, stream=stream).model_dump()
-    text = "".join(b["text"] for b in answer["content"] if b["type"] == "text")
-    assert digest(text) == recording.facts["text_sha"]
-    called = [
-        (b["id"], b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"
-    ]
-    assert called == [
-        (c["id"], c["name"], c["arguments"])
-        for c in recording.facts["calls"]
-        if c["executor"] == "client"
-    ]
-    assert answer["stop_reason"] == recording.facts["stop_reason_neutral"]
-    # what seals reasoning of another provider is in no answer
-    assert {b.get("signature") for b in answer["content"] if b["type"] == "thinking"} <= {UNSIGNED}
-    assert StopReason(answer["stop_reason"])

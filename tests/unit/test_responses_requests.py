@@ -10,7 +10,6 @@ import pytest
 
 from protocol import codecs
 from protocol.changed import Unclear, reconciled
-from protocol.dialects import table as dialects
 from protocol.dialects.responses.changes import write_tools
 from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
@@ -19,6 +18,8 @@ from protocol.request_texts import texts as texts_of
 from protocol.requests.addresses import refuse_private
 from protocol.requests.copied import copied
 from protocol.target import Target, Translated
+from tests.support.json_values import Json
+from tests.support.request_codecs import read_request
 
 CLIENTS = Path(__file__).parents[2].parent / "shared" / "dialect-streams" / "clients"
 PNG = "iVBORw0KGgo="
@@ -45,12 +46,10 @@ ALL = frozenset(
 
 
 def read(**fields: Any) -> ChatRequest:
-    return dialects.CLIENTS["responses"].decode_request(
-        json.dumps({"model": "m", "input": "hi", **fields}).encode()
-    )
+    return read_request("responses", {"model": "m", "input": "hi", **fields})
 
 
-def brings(*tools: dict[str, Any], execution: str = "") -> dict[str, Any]:
+def brings(*tools: Json, execution: str = "") -> Json:
     if not execution:
         return {"type": "additional_tools", "role": "developer", "tools": [*tools]}
     return {
@@ -62,11 +61,11 @@ def brings(*tools: dict[str, Any], execution: str = "") -> dict[str, Any]:
     }
 
 
-def searched(execution: str) -> dict[str, Any]:
+def searched(execution: str) -> Json:
     return {"type": "tool_search_call", "call_id": "c", "execution": execution, "arguments": {}}
 
 
-def parts(item: dict[str, Any]) -> list[Any]:
+def parts(item: Json) -> list[Any]:
     return [
         part
         for turn in read(input=[{"role": "user", "content": "q"}, item]).turns[1:]
@@ -76,7 +75,7 @@ def parts(item: dict[str, Any]) -> list[Any]:
 
 def sent(
     request: ChatRequest, dialect: str, *, families: frozenset[str] = ALL, model: str = ""
-) -> tuple[dict[str, Any], Translated]:
+) -> tuple[Json, Translated]:
     known = {"openai": "gpt-5", "anthropic": "claude-sonnet-4-5", "responses": "gpt-5"}[dialect]
     asked = ChatRequest(
         **{n: getattr(request, n) for n in ChatRequest.__struct_fields__}
@@ -90,7 +89,7 @@ def sent(
 
 SEEN = [{"type": "input_text", "text": "r"}, {"type": "input_image", "image_url": "u"}]
 RAN = [{"stdout": "o", "stderr": "e", "outcome": {"type": "exit", "exit_code": 1}}]
-ITEMS: list[tuple[dict[str, Any], Any]] = [
+ITEMS: list[tuple[Json, Any]] = [
     ({"role": "assistant", "content": "said"}, [TextPart("said")]),
     (
         {
@@ -203,11 +202,11 @@ ITEMS: list[tuple[dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("item", "want"), ITEMS, ids=[i[0].get("type", "easy") for i in ITEMS])
-def test_an_item_becomes_these_parts(item: dict[str, Any], want: Any) -> None:
+def test_an_item_becomes_these_parts(item: Json, want: Any) -> None:
     assert parts(item) == want
 
 
-CARRIED: list[dict[str, Any]] = [
+CARRIED: list[Json] = [
     {
         "type": "reasoning",
         "id": "rs_1",
@@ -234,7 +233,7 @@ CARRIED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("item", CARRIED, ids=[str(i["type"]) for i in CARRIED])
-def test_what_is_a_providers_own_stays_as_it_came(item: dict[str, Any]) -> None:
+def test_what_is_a_providers_own_stays_as_it_came(item: Json) -> None:
     assert parts(item) == [OtherPart(str(item["type"]), item, "responses")]
 
 
@@ -272,7 +271,7 @@ def test_tools_are_named_as_policies_know_them() -> None:
 
 
 TUNNEL = {"type": "mcp", "server_label": "box", "tunnel_id": "1"}
-REFUSED: list[tuple[dict[str, Any], str, str]] = [
+REFUSED: list[tuple[Json, str, str]] = [
     ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
     ({"background": True}, "background", "unsupported_parameter"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
@@ -280,6 +279,29 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         ({name: 1}, name, "unknown_parameter")
         for name in ("n", "stop", "logit_bias", "frequency_penalty", "seed", "strange", "messages")
     ),
+    *(
+        ({name: value}, name, "invalid_request")
+        for name, value in {
+            "model": 7,
+            "input": 7,
+            "instructions": 7,
+            "include": "x",
+            "previous_response_id": 7,
+            "text": 7,
+            "reasoning": "high",
+            "store": "yes",
+            "stream": 1,
+            "max_output_tokens": 0,
+            "temperature": "x",
+            "tools": [7],
+            "tool_choice": 7,
+            "base_url": "http://evil",
+            "api_key": "not-ours",
+            "headers": {},
+        }.items()
+    ),
+    ({"tools": [{"type": "function", "parameters": {}}]}, "tools", "invalid_request"),
+    ({"tools": [{"type": "function", "name": "f", "parameters": 7}]}, "tools", "invalid_request"),
     ({"Input": "x"}, "input", "invalid_request"),
     ({"api_base": "http://x"}, "api_base", "invalid_request"),
     ({"input": []}, "input", "invalid_request"),
@@ -391,9 +413,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(
     ("fields", "param", "code"), REFUSED, ids=[json.dumps(f)[:60] for f, _, _ in REFUSED]
 )
-def test_what_is_not_known_is_refused_by_name(
-    fields: dict[str, Any], param: str, code: str
-) -> None:
+def test_what_is_not_known_is_refused_by_name(fields: Json, param: str, code: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         read(**fields)
     assert (refused.value.param, refused.value.error_code) == (param, code)
@@ -412,7 +432,7 @@ def test_a_recorded_clients_request_is_read_and_goes_to_every_provider(name: str
     if not CLIENTS.exists():
         pytest.skip("../shared/dialect-streams is missing")
     body = json.loads((CLIENTS / f"{name}.json").read_text())["body"]
-    request = dialects.CLIENTS["responses"].decode_request(json.dumps(body).encode())
+    request = read_request("responses", body)
     assert write_tools([t for t in request.tools if "item" not in t.outer]) == body.get("tools", [])
     texts = set(texts_of(request))
     for item in body["input"]:
@@ -428,7 +448,7 @@ def test_a_recorded_clients_request_is_read_and_goes_to_every_provider(name: str
 
 # --- to other dialects ---
 
-HISTORY: list[dict[str, Any]] = [
+HISTORY: list[Json] = [
     {
         "role": "user",
         "content": [
@@ -513,7 +533,7 @@ def test_a_history_becomes_messages_of_the_messages_dialect() -> None:
     assert done.dropped == ("text.verbosity",)
 
 
-NOTICED: list[tuple[dict[str, Any], str, str]] = [
+NOTICED: list[tuple[Json, str, str]] = [
     ({"truncation": "auto"}, "anthropic", "truncation"),
     ({"metadata": {"a": "b"}}, "openai", "metadata"),
     ({"prompt_cache_key": "k"}, "anthropic", "prompt_cache_key"),
@@ -539,7 +559,7 @@ NOTICED: list[tuple[dict[str, Any], str, str]] = [
     ("fields", "dialect", "name"), NOTICED, ids=[f"{n}-{d}" for _, d, n in NOTICED]
 )
 def test_what_another_dialect_has_no_word_for_is_noted(
-    fields: dict[str, Any], dialect: str, name: str
+    fields: Json, dialect: str, name: str
 ) -> None:
     assert name in sent(read(**fields), dialect)[1].dropped
 
@@ -569,7 +589,7 @@ def test_a_search_and_an_mcp_server_become_those_of_the_messages_dialect() -> No
     assert out["mcp_servers"] == [{"type": "url", "url": "https://example.com/mcp", "name": "deep"}]
 
 
-CANNOT: list[tuple[dict[str, Any], str]] = [
+CANNOT: list[tuple[Json, str]] = [
     ({"tools": [{"type": "apply_patch"}]}, "tools"),
     ({"tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, "tools"),
     (
@@ -619,7 +639,7 @@ CANNOT: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize(("fields", "param"), CANNOT, ids=[json.dumps(f)[:50] for f, _ in CANNOT])
 def test_what_would_change_the_meaning_is_refused_by_name(
-    fields: dict[str, Any], param: str, dialect: str
+    fields: Json, param: str, dialect: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
         sent(read(**fields), dialect)
@@ -627,7 +647,7 @@ def test_what_would_change_the_meaning_is_refused_by_name(
     assert "messages" not in refused.value.message, "which is another dialect's word"
 
 
-FAMILY: list[dict[str, Any]] = [
+FAMILY: list[Json] = [
     *(
         {"tools": [{"type": kind}]}
         for kind in (
@@ -661,7 +681,7 @@ FAMILY: list[dict[str, Any]] = [
 @pytest.mark.parametrize("dialect", ["responses", "openai", "anthropic"])
 @pytest.mark.parametrize("fields", FAMILY, ids=[json.dumps(f)[:60] for f in FAMILY])
 def test_what_a_provider_runs_needs_its_family_whatever_the_provider_speaks(
-    fields: dict[str, Any], dialect: str
+    fields: Json, dialect: str
 ) -> None:
     with pytest.raises(InvalidRequest, match="is not allowed with this key"):
         sent(read(**fields), dialect, families=frozenset())
@@ -674,7 +694,7 @@ def test_what_a_provider_runs_needs_its_family_whatever_the_provider_speaks(
         {"type": "input_file", "file_url": "http://localhost/x"},
     ],
 )
-def test_urls_of_the_own_network_are_refused(part: dict[str, Any]) -> None:
+def test_urls_of_the_own_network_are_refused(part: Json) -> None:
     for items in (
         [{"role": "user", "content": [part]}],
         [{"type": "function_call_output", "call_id": "c", "output": [part]}],
@@ -690,7 +710,7 @@ def test_urls_of_the_own_network_are_refused(part: dict[str, Any]) -> None:
         {"type": "image_generation", "input_image_mask": {"image_url": "http://localhost/x"}},
     ],
 )
-def test_tools_reach_nothing_in_the_own_network(tool: dict[str, Any]) -> None:
+def test_tools_reach_nothing_in_the_own_network(tool: Json) -> None:
     with pytest.raises(InvalidRequest, match="own network") as refused:
         refuse_private(read(tools=[tool]))
     assert refused.value.param == "tools"
@@ -731,7 +751,7 @@ def test_half_of_a_conversation_goes_to_no_provider() -> None:
 # --- what policies see and change ---
 
 WORD = "sesame"
-PLACES: list[dict[str, Any]] = [
+PLACES: list[Json] = [
     {"instructions": WORD},
     {"metadata": {"a": WORD}},
     {"user": WORD},
@@ -851,7 +871,7 @@ PLACES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", PLACES, ids=[json.dumps(f)[:110] for f in PLACES])
 def test_every_text_is_seen_and_what_a_policy_takes_out_reaches_no_provider(
-    fields: dict[str, Any],
+    fields: Json,
 ) -> None:
     request = read(**fields)
     assert any(WORD in text for text in texts_of(request))
@@ -922,7 +942,7 @@ def test_what_a_provider_is_told_of_its_tools_is_in_the_list_of_tools(execution:
 def test_what_a_policy_cannot_mean_is_refused() -> None:
     request = read(previous_response_id="resp_1")
     fields = {n: getattr(request, n) for n in ChatRequest.__struct_fields__}
-    changes: list[dict[str, Any]] = [{"state": None}, {"web_search": {}}, {"extra": {"input": "x"}}]
+    changes: list[Json] = [{"state": None}, {"web_search": {}}, {"extra": {"input": "x"}}]
     for change in changes:
         with pytest.raises(Unclear):
             reconciled(request, ChatRequest(**fields | change))

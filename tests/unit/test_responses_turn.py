@@ -11,6 +11,8 @@ from protocol.dialects.turns import StoredTurn, pack_turns, unpack_turns
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
 from protocol.target import Target
 from tests.support.checks.decoding import turns_of
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import written_body
 from tests.support.upstreams.responses import (
     events,
     frames,
@@ -36,10 +38,10 @@ ANSWER = [
 ]
 
 
-def built(items: list[dict[str, Any]], *, whole: bool = False) -> Any:
+def built(items: list[Json], *, whole: bool = False) -> Any:
     builder = turns_of("responses").TurnBuilder()
     if whole:
-        builder.take(json.dumps(response(items)).encode())
+        builder.take(as_json(response(items)))
     else:
         for event in events(items):
             builder.take(frames([event]))
@@ -47,7 +49,7 @@ def built(items: list[dict[str, Any]], *, whole: bool = False) -> Any:
     return builder
 
 
-def stored(items: list[dict[str, Any]], released: dict[str, int], **more: Any) -> StoredTurn:
+def stored(items: list[Json], released: dict[str, int], **more: Any) -> StoredTurn:
     """The turn as the record has it; `released` are the client's ids of its calls and their
     blocks."""
     turn = StoredTurn(
@@ -66,13 +68,13 @@ def asked(*parts: Any, dialect: str = "openai", model: str = "m") -> ChatRequest
     return ChatRequest(dialect=dialect, model=model, turns=turns)
 
 
-def written(request: ChatRequest, turn: StoredTurn, upstream: str = "up") -> list[dict[str, Any]]:
+def written(request: ChatRequest, turn: StoredTurn, upstream: str = "up") -> list[Json]:
     merged, container, dropped = turns_of("responses").with_turns(
         request, [turn], upstream=upstream
     )
     assert (container, dropped) == ("", [])
-    body = json.loads(codecs.encode_request(merged, Target(dialect="responses")).body or b"")
-    items: list[dict[str, Any]] = body["input"]
+    body = written_body(merged, Target(dialect="responses"))
+    items: list[Json] = body["input"]
     return items[1:]
 
 

@@ -1,19 +1,19 @@
 """What only looks like the name, key or value of a rule: denied as if it were, allowed only if it
 is."""
 
-import json
 from typing import Any
 
 import pytest
 
 from policy.base import ALLOW
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.bounds import MAX_FOLDED_BYTES, MAX_RULE_TEXTS
 from protocol.records import ToolCallRecord
 from protocol.request import Tool
 from settings.config import Config
 from tests.support.checks.tool_rules import RM, decide, reason
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 
 def test_an_allow_pattern_must_cover_keys_and_find_something() -> None:
@@ -26,7 +26,7 @@ def test_an_allow_pattern_must_cover_keys_and_find_something() -> None:
     everything = [{"argument_matches": "ls"}]
     known = Tool("bash", schema={"properties": {"command": {}}})
     assert decide({"command": "ls"}, tool=known, allow=everything) == ALLOW
-    others: list[dict[str, Any]] = [
+    others: list[Json] = [
         {"$(reboot)": []},
         {},
         {"$(reboot)": "ls"},
@@ -112,7 +112,7 @@ def test_a_deny_rule_takes_a_name_for_what_it_may_mean_and_an_allow_rule_exactly
     assert decide({}, name="my_" + name.strip(), deny=[{"tool": "bash"}]) == ALLOW
 
 
-HIDDEN: list[dict[str, Any]] = [
+HIDDEN: list[Json] = [
     {"c": "r\x7fm -rf /x"},
     {"c": "r\x00m -rf /x"},
     {"c": "r\x08m -rf"},
@@ -128,7 +128,7 @@ HIDDEN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("arguments", HIDDEN)
-def test_a_pattern_finds_what_is_hidden_or_spread(arguments: dict[str, Any]) -> None:
+def test_a_pattern_finds_what_is_hidden_or_spread(arguments: Json) -> None:
     """Finding C8: `bash` drops NUL from its input, `split` splits at separators, tools join their
     lists."""
     assert reason(decide(arguments, deny=[{"argument_matches": RM}])) == "rule"
@@ -160,7 +160,7 @@ def test_a_pattern_with_anchors_sees_each_list_and_object_for_itself() -> None:
 
 
 def test_more_than_rules_look_at_is_denied_and_not_allowed() -> None:
-    many: list[dict[str, Any]] = [
+    many: list[Json] = [
         {"a": ["x"] * (MAX_RULE_TEXTS + 1)},
         {"a": "\u4e00" * MAX_FOLDED_BYTES},
     ]
@@ -189,7 +189,7 @@ def test_a_session_blocks_what_programs_read_differently_but_for_tools_that_are_
     text = '{"env": {"path": "ls", "Path": "rm -rf /"}}'
     body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
     call = {"index": 0, "id": "c", "function": {"name": "bash", "arguments": text}}
-    chunks: list[dict[str, Any]] = [
+    chunks: list[Json] = [
         {"delta": {"tool_calls": [call]}},
         {"delta": {}, "finish_reason": "tool_calls"},
     ]
@@ -200,19 +200,17 @@ def test_a_session_blocks_what_programs_read_differently_but_for_tools_that_are_
         Config(exact_keys=("other",), exact_integers=("bash",)),
     ):
         session = Session(
-            CallInfo("a" * 32, 1, "openai", "chat", "k", "", "n", "g", "p", "r", True, 8 << 20),
+            call_info("a" * 32, durable=True, max_arguments_bytes=8 << 20),
             [],
             config,
         )
-        session.begin(json.dumps(body).encode())
+        session.begin(as_json(body))
         for seq, choice in enumerate(chunks, 1):
             session.chunks(
                 seq,
                 [
                     b"data: "
-                    + json.dumps(
-                        {"id": "x", "model": "m", "choices": [{"index": 0} | choice]}
-                    ).encode()
+                    + as_json({"id": "x", "model": "m", "choices": [{"index": 0} | choice]})
                     + b"\n\n"
                 ],
             )

@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.bytes.json_schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
+from tests.support.json_values import Json
 
 STRING = {"type": "string"}
 
 
-def obj(**properties: Any) -> dict[str, Any]:
+def obj(**properties: Any) -> Json:
     return {"type": "object", "properties": properties}
 
 
-def closed(**properties: Any) -> dict[str, Any]:
+def closed(**properties: Any) -> Json:
     return obj(**properties) | {"additionalProperties": False}
 
 
@@ -91,15 +92,13 @@ def test_all_of_at_the_top_is_one_object() -> None:
         ({"oneOf": [{}] * 3000}, "too many"),
     ],
 )
-def test_a_top_that_cannot_be_one_object_is_refused(schema: dict[str, Any], why: str) -> None:
+def test_a_top_that_cannot_be_one_object_is_refused(schema: Json, why: str) -> None:
     with pytest.raises(Unsupported, match=why):
         clean(schema, "anthropic_tool")
 
 
 def test_references_that_double_at_each_step_end_soon() -> None:
-    definitions: dict[str, Any] = {
-        f"A{i}": {"oneOf": [{"$ref": f"#/$defs/A{i + 1}"}] * 2} for i in range(90)
-    }
+    definitions: Json = {f"A{i}": {"oneOf": [{"$ref": f"#/$defs/A{i + 1}"}] * 2} for i in range(90)}
     with pytest.raises(Unsupported, match="too many"):
         clean(
             {"oneOf": [{"$ref": "#/$defs/A0"}], "$defs": definitions | {"A90": {}}},
@@ -133,7 +132,7 @@ def test_references_that_double_at_each_step_end_soon() -> None:
         ),
     ],
 )
-def test_what_the_subset_has_is_kept(schema: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_what_the_subset_has_is_kept(schema: Json, expected: Json) -> None:
     assert output(schema) == expected
 
 
@@ -175,8 +174,8 @@ def test_definitions_have_one_place_and_only_the_used_ones_stay() -> None:
     }
 
 
-def nested(depth: int) -> dict[str, Any]:
-    schema: dict[str, Any] = STRING
+def nested(depth: int) -> Json:
+    schema: Json = STRING
     for _ in range(depth):
         schema = {"type": "array", "items": schema}
     return schema
@@ -255,7 +254,7 @@ STRICT = closed(a=STRING) | {"required": ["a"]}
     ],
 )
 def test_strict_mode_takes_closed_objects_that_require_everything(
-    schema: dict[str, Any], expected: dict[str, Any]
+    schema: Json, expected: Json
 ) -> None:
     assert clean(schema, "openai_strict") == expected
 
@@ -273,7 +272,7 @@ def test_strict_mode_takes_closed_objects_that_require_everything(
         closed(a={"type": "string", "not": {}}) | {"required": ["a"]},
     ],
 )
-def test_strict_mode_refuses_the_rest(schema: dict[str, Any]) -> None:
+def test_strict_mode_refuses_the_rest(schema: Json) -> None:
     with pytest.raises(Unsupported):
         clean(schema, "openai_strict")
 
@@ -317,7 +316,7 @@ def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(LEAVES | st.booleans() | st.just({}), _grow, max_leaves=8)
 
 
-def _subschemas(schema: Any) -> list[dict[str, Any]]:
+def _subschemas(schema: Any) -> list[Json]:
     found = [schema]
     for key in ("properties", "$defs"):
         found += [s for child in schema.get(key, {}).values() for s in _subschemas(child)]
@@ -330,7 +329,7 @@ def _subschemas(schema: Any) -> list[dict[str, Any]]:
     target=st.sampled_from(["anthropic_tool", "anthropic_output", "openai_tool"]),
 )
 def test_any_schema_stays_valid_and_the_original_stays_as_it_was(
-    properties: dict[str, Any], target: SchemaTarget
+    properties: Json, target: SchemaTarget
 ) -> None:
     schema = obj(**properties)
     before = copy.deepcopy(schema)
@@ -369,7 +368,7 @@ def test_any_schema_stays_valid_and_the_original_stays_as_it_was(
     data=st.data(),
 )
 def test_merged_alternatives_take_what_one_of_them_takes(
-    one: dict[str, Any], two: dict[str, Any], keyword: str, data: st.DataObject
+    one: Json, two: Json, keyword: str, data: st.DataObject
 ) -> None:
     variants = [
         closed(**properties) | {"required": sorted(properties)} for properties in (one, two)

@@ -1,6 +1,5 @@
 """Scores and choices that go with a verdict come onto record with the call, whoever decided."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -8,7 +7,7 @@ import pytest
 
 from policy.base import Allow, Block, Defer, Feedback, Policy, Replace, ToolCall, Verdict
 from policy.scores import AuditRule, ProtocolChoice, Score
-from policy.session.effects import CallInfo, SessionEffects
+from policy.session.effects import SessionEffects
 from policy.session.session import Session
 from protocol import sampling
 from protocol.records import (
@@ -20,7 +19,10 @@ from protocol.records import (
     encode_records,
 )
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 SCORES = (
     Score("shell", 0.9, {"wide": 1.0}, "deletes /"),
@@ -42,9 +44,9 @@ class Fixed(Policy):
 
 
 def effects_of(*verdicts: Verdict) -> SessionEffects:
-    call = CallInfo("c", 1, "openai", "chat", "k", "", "nonce", "gw", "p", "r", False, 1_000)
+    call = call_info(nonce="nonce", max_arguments_bytes=1000)
     session = Session(call, [Fixed(verdict) for verdict in verdicts], Config())
-    session.begin(json.dumps(REQUEST).encode())
+    session.begin(as_json(REQUEST))
     session.drain()
     session.chunks(
         1, [call_chunk(0, "bash", '{"command": "ls"}'), chunk(finish="tool_calls"), DONE]
@@ -63,9 +65,9 @@ def effects_of(*verdicts: Verdict) -> SessionEffects:
 )
 def test_they_are_in_the_batch_of_their_call(verdict: Verdict) -> None:
     records = effects_of(verdict, Allow(CHOICE)).records
-    [call] = [record for record in records if isinstance(record, ToolCallRecord)]
-    scores = [record for record in records if isinstance(record, ScoreRecord)]
-    decisions = [record for record in records if isinstance(record, DecisionRecord)]
+    [call] = of_kind(records, ToolCallRecord)
+    scores = of_kind(records, ScoreRecord)
+    decisions = of_kind(records, DecisionRecord)
     times = 1 if call.verdict == "block" else 2
     assert [
         (s.block, s.step, s.monitor, s.value, s.dims, s.why, s.error, s.latency_ms, s.input_tokens)
@@ -87,11 +89,9 @@ def test_a_call_without_a_choice_has_no_row_beside_its_own() -> None:
 
 
 def test_until_turns_can_be_deferred_a_deferral_blocks() -> None:
-    [call] = [
-        r
-        for r in effects_of(Defer("trusted", "critical", rule="deploy")).records
-        if isinstance(r, ToolCallRecord)
-    ]
+    [call] = of_kind(
+        effects_of(Defer("trusted", "critical", rule="deploy")).records, ToolCallRecord
+    )
     assert (call.verdict, call.reason, call.rule, call.released_arguments) == (
         "block",
         "critical",
@@ -111,7 +111,7 @@ def test_until_turns_can_be_deferred_a_deferral_blocks() -> None:
 )
 def test_the_lot_is_drawn_by_who_records(score: float | None, rule: AuditRule, why: str) -> None:
     choice = msgspec.structs.replace(CHOICE, score=score, audit=rule)
-    [made] = [r for r in effects_of(Allow(choice)).records if isinstance(r, DecisionRecord)]
+    [made] = of_kind(effects_of(Allow(choice)).records, DecisionRecord)
     assert made.u == sampling.draw("nonce", "r", made.block)
     assert (made.audit, made.audit_rate, made.audit_at, made.audit_budget) == (
         why,
@@ -156,7 +156,7 @@ def test_what_is_no_score_is_a_fault_that_blocks(dims: Any, why: Any) -> None:
         {"reason": "x" * 2_001},
     ],
 )
-def test_a_choice_of_somebodys_own_is_bounded(changes: dict[str, Any]) -> None:
+def test_a_choice_of_somebodys_own_is_bounded(changes: Json) -> None:
     records = effects_of(Block("x", choice=msgspec.structs.replace(CHOICE, **changes))).records
     assert [r.reason for r in records if isinstance(r, ToolCallRecord)] == ["fault"]
 

@@ -18,6 +18,7 @@ from protocol.request import DialectName
 from sluice.check import check
 from sluice.config_file import parse
 from tests.support.clients.sdk import anthropic_answer, openai_answer
+from tests.support.json_values import as_json
 
 DIALECTS: list[DialectName] = ["openai", "anthropic"]
 ROUTE = (
@@ -49,7 +50,7 @@ async def ask(
         {"role": role, "content": "x"} for _ in range(after) for role in ("assistant", "user")
     ]
     request = {"model": name, "stream": stream, "max_tokens": 99, "messages": messages}
-    return await model.answer(dialect, "chat", json.dumps(request).encode())
+    return await model.answer(dialect, "chat", as_json(request))
 
 
 def body(answer: Answer) -> bytes:

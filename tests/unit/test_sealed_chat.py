@@ -11,9 +11,9 @@ from protocol.records import EventRecord, ToolCallRecord
 from settings.config import Config
 from tests.support.checks.decoding import turns_of
 from tests.support.clients.answering import Answer, Watch
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.turns import events
 
-Json = dict[str, Any]
 SEAL = "U0lHTkFUVVJF"
 GOOGLE: Json = {"extra_content": {"google": {"thought_signature": SEAL}}}
 LITELLM: Json = {"provider_specific_fields": {"thought_signature": SEAL}}
@@ -80,9 +80,9 @@ def body(streams: bool, fields: Json, *calls: Json) -> bytes:
     head: Json = {"id": "x", "created": 1, "model": "m"}
     if not streams:
         message = {"role": "assistant", "content": None, **fields, "tool_calls": made}
-        return json.dumps(
+        return as_json(
             {**head, "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-        ).encode()
+        )
     deltas = [
         {"role": "assistant", "content": "", **fields},
         *({"tool_calls": [one]} for one in made),
@@ -92,10 +92,7 @@ def body(streams: bool, fields: Json, *calls: Json) -> bytes:
         for delta in deltas
     ]
     chunks[-1]["choices"][0]["finish_reason"] = "tool_calls"
-    return (
-        b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks)
-        + b"data: [DONE]\n\n"
-    )
+    return b"".join(b"data: %s\n\n" % as_json(chunk) for chunk in chunks) + b"data: [DONE]\n\n"
 
 
 def answered(client: str, streams: bool, sent: bytes, *, deny: str = "", **upstream: Any) -> Answer:
@@ -250,9 +247,7 @@ def test_entries_that_a_stream_cut_into_pieces_are_one_again() -> None:
     for text, more in (("I ", {}), ("think.", {}), ("", {"signature": SEAL}), ("Then.", {})):
         detail = {"type": "reasoning.text", "index": 0, "text": text, **more}
         delta = {"reasoning": text, "reasoning_details": [detail]}
-        builder.feed(
-            b"data: %s\n\n" % json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode()
-        )
+        builder.feed(b"data: %s\n\n" % as_json({"choices": [{"index": 0, "delta": delta}]}))
     builder.feed(b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n')
     [block] = builder.content()
     first = {"type": "reasoning.text", "index": 0, "text": "I think.", "signature": SEAL}

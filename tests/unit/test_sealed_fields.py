@@ -1,19 +1,20 @@
 """What only the provider can read: it goes to clients that ask for it unless the upstream's setting
 withholds it, and is counted."""
 
-import json
 from typing import Any
 
 import pytest
 
 from policy.session.answer.metadata import without_sealed
-from policy.session.effects import CallInfo, SessionEffects
+from policy.session.effects import SessionEffects
 from policy.session.session import Session
 from protocol.events import SignatureDelta
 from protocol.records import EventRecord
 from settings.config import Config
 from streams.metrics import Count
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.responses import response
+from tests.support.worker_calls import call_info
 from workers.call_totals import DecisionCounts
 
 SEAL = "Q" * 5_000
@@ -34,36 +35,32 @@ def answered(
     *,
     include: list[str],
     dialect: str = "responses",
-    first: dict[str, Any] | None = None,
+    first: Json | None = None,
 ) -> tuple[str, SessionEffects]:
     """What a client gets of an answer with encrypted reasoning, as text, and its effects."""
-    upstream: dict[str, Any] = {"dialect": dialect, "base_url": "http://127.0.0.1:1"} | (
+    upstream: Json = {"dialect": dialect, "base_url": "http://127.0.0.1:1"} | (
         {"sealed": sealed} if sealed else {}
     )
     config = Config.model_validate(
         {"upstreams": {"up": upstream}, "models": [{"match": "*", "upstream": "up"}]}
     )
-    session = Session(
-        CallInfo("c", 1, dialect, dialect, "k", "", "n", "g", "p", "r", False, 2**20), [], config
-    )
+    session = Session(call_info("c", dialect, endpoint=dialect), [], config)
     if dialect == "responses":
-        session.begin(json.dumps({"model": "gpt-5", "input": "x", "include": include}).encode())
+        session.begin(as_json({"model": "gpt-5", "input": "x", "include": include}))
         message = {
             "type": "message",
             "id": "m",
             "role": "assistant",
             "content": [{"type": "output_text", "text": "hi", "annotations": []}],
         }
-        session.body(1, json.dumps(response([first or REASONING, message])).encode())
+        session.body(1, as_json(response([first or REASONING, message])))
     else:
         asked = {
             "model": "claude-x",
             "max_tokens": 5000,
             "messages": [{"role": "user", "content": "x"}],
         }
-        session.begin(
-            json.dumps(asked | {"thinking": {"type": "enabled", "budget_tokens": 1024}}).encode()
-        )
+        session.begin(as_json(asked | {"thinking": {"type": "enabled", "budget_tokens": 1024}}))
         content = [first or THOUGHT, {"type": "text", "text": "hi"}]
         whole = {
             "id": "msg_1",
@@ -75,9 +72,9 @@ def answered(
         }
         session.body(
             1,
-            json.dumps(
+            as_json(
                 whole | {"stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
-            ).encode(),
+            ),
         )
     effects = session.drain()
     return "".join(o.signature for o in effects.outputs if isinstance(o, SignatureDelta)), effects
@@ -120,7 +117,7 @@ CITED = {
     "encrypted_index": SEAL,
     "cited_text": "hi",
 }
-CARRIED: list[tuple[str, dict[str, Any], bool]] = [
+CARRIED: list[tuple[str, Json, bool]] = [
     ("responses", {"type": "compaction", "id": "cmp_1", "encrypted_content": SEAL}, False),
     ("anthropic", {"type": "redacted_thinking", "data": SEAL}, False),
     (
@@ -137,9 +134,7 @@ CARRIED: list[tuple[str, dict[str, Any], bool]] = [
     CARRIED,
     ids=lambda value: value["type"] if isinstance(value, dict) else "",
 )
-def test_so_may_those_of_what_is_carried_whole(
-    dialect: str, block: dict[str, Any], stays: bool
-) -> None:
+def test_so_may_those_of_what_is_carried_whole(dialect: str, block: Json, stays: bool) -> None:
     _, effects = answered("allow", include=[], dialect=dialect, first=block)
     assert SEAL in repr(effects.outputs) and notes(effects, "sealed") == [
         "-1: 1 fields of 5,000 characters that only the provider can read"

@@ -16,6 +16,7 @@ from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest, Tool
 from protocol.server_tools.data import betas, table, tool_type
 from protocol.target import RequestNotes, Target
+from tests.support.json_values import Json
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
 SEARCH_2026 = {"type": "web_search_20260318", "name": "web_search"}
@@ -33,11 +34,11 @@ def draft(*families: str, **values: Any) -> RequestNotes:
     )
 
 
-def body(**changes: Any) -> dict[str, Any]:
+def body(**changes: Any) -> Json:
     return {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]} | changes
 
 
-def user(*blocks: dict[str, Any]) -> dict[str, Any]:
+def user(*blocks: Json) -> Json:
     return body(messages=[{"role": "user", "content": list(blocks)}])
 
 
@@ -95,7 +96,7 @@ def test_every_beta_of_the_official_sdk_is_known() -> None:
     assert set(names) - set(betas()) == set()
 
 
-GATED: list[tuple[dict[str, Any], str, str]] = [
+GATED: list[tuple[Json, str, str]] = [
     *(
         ({"tools": [tool]}, family, "tools")
         for tool, family in ((SEARCH, "web_search"), (FETCH, "web_fetch"), (CODE, "code_execution"))
@@ -182,7 +183,7 @@ GATED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changes", "family", "param"), GATED)
 def test_a_family_that_the_key_lacks_is_refused_by_name(
-    changes: dict[str, Any], family: str, param: str
+    changes: Json, family: str, param: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=f"'{family}' under `server_tools`") as caught:
         server_tools.apply(draft(*(ALL - {family})), body(**changes))
@@ -190,9 +191,7 @@ def test_a_family_that_the_key_lacks_is_refused_by_name(
 
 
 @pytest.mark.parametrize(("changes", "family", "param"), GATED)
-def test_a_family_that_the_key_has_passes_unchanged(
-    changes: dict[str, Any], family: str, param: str
-) -> None:
+def test_a_family_that_the_key_has_passes_unchanged(changes: Json, family: str, param: str) -> None:
     said = body(**changes)
     assert server_tools.apply(draft(*ALL), said) is False
     assert said == body(**changes)
@@ -448,7 +447,7 @@ def test_malformed_tools_are_refused(tool: Any) -> None:
     assert caught.value.param == "tools"
 
 
-OPENAI_GATED: list[tuple[dict[str, Any], str]] = [
+OPENAI_GATED: list[tuple[Json, str]] = [
     ({"web_search": {}}, "web_search_options"),
     ({"extra": {"plugins": [{"id": "web"}]}}, "plugins"),
     ({"extra": {"search_parameters": {"mode": "on"}}}, "search_parameters"),
@@ -459,7 +458,7 @@ OPENAI_GATED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("values", "param"), OPENAI_GATED)
-def test_chat_completions_requests_are_gated_too(values: dict[str, Any], param: str) -> None:
+def test_chat_completions_requests_are_gated_too(values: Json, param: str) -> None:
     request = ChatRequest(dialect="openai", model="m", **values)
     with pytest.raises(InvalidRequest) as caught:
         key_permissions.check(request, Target(dialect="openai"))

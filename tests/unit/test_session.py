@@ -18,7 +18,7 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.session.effects import CallInfo, Output, Respond, SessionEffects
+from policy.session.effects import Output, Respond, SessionEffects
 from policy.session.session import Session
 from protocol.errors import PolicyFailed
 from protocol.events import (
@@ -32,7 +32,10 @@ from protocol.events import (
 )
 from protocol.records import BlockRecord, EventRecord, JudgementRecord, ToolCallRecord
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make, run, texts
+from tests.support.json_values import as_json
+from tests.support.worker_calls import call_info
 
 
 class Deny(Policy):
@@ -85,7 +88,7 @@ def test_unknown_model_is_refused_before_anything_is_sent() -> None:
 def test_an_answer_to_a_call_that_was_refused_is_withheld(endpoint: str) -> None:
     """An owner asked upstream and died; the next one finds that the request takes too long to
     check, and then what upstream said."""
-    call = CallInfo("c", 1, "openai", endpoint, "k", "", "nonce", "gw", "p", "r", False, 1_000)
+    call = call_info(endpoint=endpoint, nonce="nonce", max_arguments_bytes=1000)
     fed: tuple[Callable[[Session], object], ...] = (
         lambda session: session.chunks(1, [chunk({"content": "hi"}), DONE]),
         lambda session: session.body(1, b"{}"),
@@ -154,7 +157,7 @@ def test_arguments_that_parsers_read_differently_are_blocked_under_every_policy(
     session = make()
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="tool_calls")])
-    records = [r for r in session.drain().records if isinstance(r, ToolCallRecord)]
+    records = of_kind(session.drain().records, ToolCallRecord)
     assert [(r.verdict, r.reason) for r in records] == [("block", "ambiguous_json")]
 
 
@@ -163,7 +166,7 @@ def test_arguments_that_a_token_limit_cut_are_said_to_be_unfinished(arguments: s
     session = make()
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", arguments), chunk(finish="length")])
-    records = [r for r in session.drain().records if isinstance(r, ToolCallRecord)]
+    records = of_kind(session.drain().records, ToolCallRecord)
     assert [(r.verdict, r.reason) for r in records] == [("block", "unfinished")]
 
 
@@ -181,7 +184,7 @@ def test_a_durable_call_waits_for_its_commit() -> None:
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
     taken = session.drain()
-    assert taken.waits == [0] and not [o for o in taken.outputs if isinstance(o, BlockStart)]
+    assert taken.waits == [0] and not of_kind(taken.outputs, BlockStart)
     assert [r.notify for r in taken.records if isinstance(r, ToolCallRecord)] == [True]
     session.committed(0, True, 5)
     outputs = session.drain().outputs
@@ -303,7 +306,7 @@ def test_a_replacement_must_fit_the_tools_schema() -> None:
         make([Rewrite()]),
         [call_chunk(0, "bash", '{"command":"bad"}'), chunk(finish="tool_calls"), DONE],
     )
-    assert "schema" in texts(bad) and not [o for o in bad if isinstance(o, ArgumentsDelta)]
+    assert "schema" in texts(bad) and not of_kind(bad, ArgumentsDelta)
 
 
 @pytest.mark.case("U3")
@@ -314,7 +317,7 @@ def test_a_cut_stream_ends_in_an_error_and_never_releases_half_a_call() -> None:
     outputs += session.drain().outputs
     assert texts(outputs) == "so far"
     assert isinstance(outputs[-1], UpstreamFailed)
-    assert not [o for o in outputs if isinstance(o, ArgumentsDelta)]
+    assert not of_kind(outputs, ArgumentsDelta)
     assert session.state == "FAILED"
 
 
@@ -369,13 +372,13 @@ def answer(*commands: str, text: str = "") -> bytes:
         for n, command in enumerate(commands)
     ]
     message = {"role": "assistant", "content": text or None, "tool_calls": calls}
-    return json.dumps(
+    return as_json(
         {
             "id": "x",
             "model": "m",
             "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
         }
-    ).encode()
+    )
 
 
 @pytest.mark.parametrize(
@@ -424,10 +427,8 @@ def test_a_key_that_somebody_put_in_the_place_of_its_variable_is_not_repeated(
     config = Config.model_validate(
         {"upstreams": {"a": upstream}, "models": [{"match": "gpt-*", "upstream": "a"}]}
     )
-    session = Session(
-        CallInfo("c", 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000), [], config
-    )
-    session.begin(json.dumps(REQUEST | {"model": "gpt-x"}).encode())
+    session = Session(call_info(max_arguments_bytes=1000), [], config)
+    session.begin(as_json(REQUEST | {"model": "gpt-x"}))
     session.error_status(401, b'{"error":{"message":"no"}}', "")
     (noted,) = [
         r

@@ -1,12 +1,11 @@
 """`sluice audit show` of calls that would hide what was decided about them."""
 
-from typing import Any
-
 import pytest
 
 from sluice.audit.show_cli import show_words
+from tests.support.json_values import Json
 
-CALL: dict[str, Any] = {
+CALL: Json = {
     "call_id": "c",
     "created_at": "2026-01-31T12:00:00Z",
     "key": "k",

@@ -6,6 +6,7 @@ import pytest
 
 from policy.effects.shell.programs import patterns
 from policy.effects.shell.programs.sifted import Sifted
+from tests.support.checks.kinds import of_kind
 
 WORDS = r"(?:\bos\.system|\bsh|[\"']run[\"'])\s*\("
 
@@ -33,7 +34,7 @@ def test_it_finds_the_places_of_the_pattern(text: str) -> None:
 
 def test_no_edge_stands_where_something_must_not_stand() -> None:
     """Without it more would be refused, and less be found."""
-    sifted = [value for value in vars(patterns).values() if isinstance(value, Sifted)]
+    sifted = of_kind(vars(patterns).values(), Sifted)
     assert len(sifted) == 6
     for pattern in sifted:
         refused = re.findall(r"\(\?<?!([^)]*)", pattern.pattern)

@@ -2,15 +2,14 @@
 word its provider used."""
 
 import json
-from typing import Any
 
 import pytest
 
 from protocol.dialects.table import CLIENTS, DIALECTS
 from settings.config import Config
 from tests.support.clients.answering import Answer, Watch
+from tests.support.json_values import Json, as_json
 
-Json = dict[str, Any]
 UPSTREAMS = {name: {"dialect": name, "base_url": "http://127.0.0.1:1"} for name in DIALECTS}
 CONFIG = Config.model_validate(
     {
@@ -81,7 +80,7 @@ def answer(upstream: str, word: str, *, has_call: bool) -> bytes:
             said = {
                 "candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": word}]
             }
-    return json.dumps(said).encode()
+    return as_json(said)
 
 
 def word_of(client: str, data: bytes) -> str:

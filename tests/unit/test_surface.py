@@ -2,7 +2,6 @@
 in names."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -10,7 +9,8 @@ import pytest
 from policy.base import ToolCall
 from policy.effects.surface import MAX_PARTS, surface_of
 from policy.effects.surface_parts import PathUse, ShellText, SqlText, Surface, UrlUse
-from tests.support.cpu import slowness
+from tests.support.cpu import cpu_within
+from tests.support.json_values import Json
 
 
 def surface(name: str, /, **arguments: Any) -> Surface:
@@ -43,7 +43,7 @@ def surface(name: str, /, **arguments: Any) -> Surface:
         ("get_weather", {"city": "rm -rf /"}, []),
     ],
 )
-def test_texts_for_a_shell(name: str, arguments: dict[str, Any], texts: list[str]) -> None:
+def test_texts_for_a_shell(name: str, arguments: Json, texts: list[str]) -> None:
     assert [found.text for found in surface(name, **arguments).shell] == texts
 
 
@@ -87,7 +87,7 @@ def test_a_command_has_the_folder_in_which_it_runs() -> None:
     ],
 )
 def test_paths_and_what_is_done_there(
-    name: str, arguments: dict[str, Any], uses: list[tuple[str, str]]
+    name: str, arguments: Json, uses: list[tuple[str, str]]
 ) -> None:
     assert [(use.path, use.does) for use in surface(name, **arguments).paths] == uses
 
@@ -162,6 +162,5 @@ def test_the_time_is_linear() -> None:
         {"path": ["../" * 1_000] * 1_000},
     ):
         for name in ("apply_patch", "run_query", "bash"):
-            began = time.process_time()
-            surface(name, **arguments)
-            assert time.process_time() - began < 1.0 * slowness()
+            with cpu_within(1.0):
+                surface(name, **arguments)

@@ -12,6 +12,7 @@ from sluice import tables, times
 from sluice.audit.audit_columns import of_calls, of_judge_blocks, of_tool_calls
 from sluice.tables import TableColumn, printable, short_ids, show
 from sluice.times import read_time
+from tests.support.json_values import Json
 
 ARGUMENTS = '{"command": "' + "find / -name core -delete " * 20 + '"}'
 TOOL_CALL = {
@@ -48,7 +49,7 @@ def terminal(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("TZ", "UTC")
 
-    def shown(items: list[dict[str, Any]], of: Any, width: int, **more: Any) -> list[str]:
+    def shown(items: list[Json], of: Any, width: int, **more: Any) -> list[str]:
         monkeypatch.setenv("COLUMNS", str(width))
         listed = of(items)
         show(items, listed.columns, listed.values, time=listed.time, **more)

@@ -2,14 +2,14 @@
 it is."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.text_calls.scanner import MAX_HELD, CallScanner, Piece, TextCall, Thought
-from tests.support.cpu import slowness
+from tests.support.checks.kinds import of_kind
+from tests.support.cpu import cpu_within
 from tests.support.upstreams.written_calls import ARGUMENTS, CALL, LENIENT, ONE, A
 
 
@@ -63,7 +63,7 @@ def test_a_call_is_found_in_every_shape(text: str) -> None:
 @pytest.mark.parametrize("text", LENIENT.values(), ids=LENIENT)
 def test_what_a_lenient_parser_might_run_is_found_too(text: str) -> None:
     pieces = scan(text)
-    found = [p for p in pieces if isinstance(p, TextCall)]
+    found = of_kind(pieces, TextCall)
     assert [p.name for p in found] == ["bash"]
     assert "rm -rf /" in json.dumps(json.loads(found[0].arguments))
     assert not found[0].strict or text.startswith("<")
@@ -219,28 +219,25 @@ def test_nothing_is_lost_or_added(parts: list[str]) -> None:
 def test_hostile_text_takes_linear_time(unit: str, step: int) -> None:
     text = unit * (100_000 // len(unit))
     scanner = CallScanner(None, reasoning=True)
-    began = time.process_time()
-    out = [p for i in range(0, len(text), step) for p in scanner.feed(text[i : i + step])]
-    out += scanner.finish()
-    assert time.process_time() - began < 3 * slowness()
+    with cpu_within(3):
+        out = [p for i in range(0, len(text), step) for p in scanner.feed(text[i : i + step])]
+        out += scanner.finish()
     assert joined(out) == text
 
 
 @pytest.mark.parametrize("unit", ["<", "{", "<<{", "< "])
 def test_openers_that_begin_nothing_take_next_to_no_time(unit: str) -> None:
     text = unit * (500_000 // len(unit))
-    began = time.process_time()
-    pieces = scan(*(text[i : i + 16_384] for i in range(0, len(text), 16_384)))
-    # 1 us a character; they took 1.5 to 6, of which a large answer dies by the step's bound
-    assert time.process_time() - began < 0.5 * slowness()
+    with cpu_within(0.5):
+        pieces = scan(*(text[i : i + 16_384] for i in range(0, len(text), 16_384)))
+        # 1 us a character; they took 1.5 to 6, of which a large answer dies by the step's bound
     assert joined(pieces) == text
 
 
 def test_parameters_that_are_never_closed_take_linear_time() -> None:
     text = '<invoke name="a"><parameter name="b">' * 14_000
-    began = time.process_time()
-    pieces = scan(*(text[i : i + MAX_HELD] for i in range(0, len(text), MAX_HELD)))
-    assert time.process_time() - began < 3 * slowness()
+    with cpu_within(3):
+        pieces = scan(*(text[i : i + MAX_HELD] for i in range(0, len(text), MAX_HELD)))
     assert joined(pieces) == text
 
 
@@ -269,14 +266,14 @@ def test_a_call_that_parsers_may_read_as_two_is_decided_under_every_name(
     text: str, names: list[str]
 ) -> None:
     for pieces in (scan(text), scan(*text)):
-        found = [p for p in pieces if isinstance(p, TextCall)]
+        found = of_kind(pieces, TextCall)
         assert [p.name for p in found] == names and joined(pieces) == text
         assert all(
             (p.strict, p.repaired, json.loads(p.arguments)) == (False, False, {"text": text})
             for p in found
         )
         assert all(p.raw for p in found)
-    assert [p for p in scan(text, names=frozenset({"other"})) if isinstance(p, TextCall)] == []
+    assert of_kind(scan(text, names=frozenset({"other"})), TextCall) == []
 
 
 def test_one_name_under_two_keys_and_names_within_arguments_are_read() -> None:

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from protocol.bytes.tokens import NOTE, without_tokens
+from tests.support.json_values import as_json
 
 SECRET = "tok-7f3a-SECRET"
 
@@ -85,7 +86,7 @@ def test_what_is_no_json_is_cleaned_too() -> None:
     ],
 )
 def test_what_was_said_stays_as_it_came(body: object) -> None:
-    for raw in (json.dumps(body).encode(), json.dumps(body, indent=2, ensure_ascii=False).encode()):
+    for raw in (as_json(body), json.dumps(body, indent=2, ensure_ascii=False).encode()):
         assert without_tokens(raw) == raw
 
 

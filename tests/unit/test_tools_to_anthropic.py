@@ -1,6 +1,5 @@
 """Tools, functions and the answer's form of chat/completions, as a Messages request says them."""
 
-import json
 from typing import Any
 
 import pytest
@@ -28,6 +27,8 @@ from tests.support.clients.to_anthropic import (
     refused,
     translate,
 )
+from tests.support.json_values import Json
+from tests.support.request_codecs import sent_body
 
 NEVER_FORCED = "claude-fable-5"
 
@@ -99,15 +100,15 @@ def test_made_up_ids_belong_to_nobody_else() -> None:
         ),
     ],
 )
-def test_wrong_functions_are_named(body: dict[str, Any], param: str) -> None:
+def test_wrong_functions_are_named(body: Json, param: str) -> None:
     assert refused(**body) == param
 
 
 # --- tools ---
 
 
-def tools(*functions: dict[str, Any], **body: Any) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = cross(
+def tools(*functions: Json, **body: Any) -> list[Json]:
+    written: list[Json] = cross(
         tools=[{"type": "function", "function": f} for f in functions], **body
     )["tools"]
     return written
@@ -133,7 +134,7 @@ def test_a_tools_words_reach_the_provider() -> None:
     done = translate(
         tools=[TOOL | {"defer_loading": True, "cache_control": EPHEMERAL, "colour": "red"}]
     )
-    assert json.loads(done.body or b"")["tools"] == [WRITTEN | {"defer_loading": True}]
+    assert sent_body(done)["tools"] == [WRITTEN | {"defer_loading": True}]
     assert done.dropped == ("tools[].cache_control", "tools[].colour")
 
 
@@ -161,7 +162,7 @@ def test_strict_is_kept() -> None:
             model=model,
             tools=[{"type": "function", "function": strict | {"parameters": parameters}}],
         )
-        assert json.loads(done.body or b"")["tools"] == [{"name": "f", "input_schema": parameters}]
+        assert sent_body(done)["tools"] == [{"name": "f", "input_schema": parameters}]
         assert done.dropped == ("tools[].strict",)
 
 
@@ -212,7 +213,7 @@ def test_custom_tools_are_functions_of_one_text() -> None:
             {"id": "a", "type": "custom", "custom": {"name": "run", "input": 'say "hi"\n'}}
         ],
     }
-    body: dict[str, Any] = {
+    body: Json = {
         "tools": [CUSTOM],
         "tool_choice": {"type": "custom", "custom": {"name": "run"}},
         "messages": [USER, history, {"role": "tool", "tool_call_id": "a", "content": "ok"}],
@@ -290,7 +291,7 @@ def test_a_call_is_forced_where_the_model_takes_it_and_else_that_is_said(
     done = translate(
         model=model, reasoning_effort=effort, tools=BOTH, tool_choice="required", max_tokens=9000
     )
-    assert (json.loads(done.body or b"")["tool_choice"], done.dropped) == (expected, dropped)
+    assert (sent_body(done)["tool_choice"], done.dropped) == (expected, dropped)
     one = translate(
         model=model,
         reasoning_effort=effort,
@@ -299,9 +300,7 @@ def test_a_call_is_forced_where_the_model_takes_it_and_else_that_is_said(
         max_tokens=9000,
         parallel_tool_calls=False,
     )
-    assert json.loads(one.body or b"")["tool_choice"] == expected | {
-        "disable_parallel_tool_use": True
-    }
+    assert sent_body(one)["tool_choice"] == expected | {"disable_parallel_tool_use": True}
 
 
 OPEN = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -315,11 +314,9 @@ TREE = {
 @pytest.mark.parametrize(
     ("model", "schema"), [(OLD, SCHEMA), (UNKNOWN, SCHEMA), (ADAPTIVE, OPEN), (ADAPTIVE, TREE)]
 )
-def test_else_it_is_the_schema_of_a_tool_that_must_be_called(
-    model: str, schema: dict[str, Any]
-) -> None:
+def test_else_it_is_the_schema_of_a_tool_that_must_be_called(model: str, schema: Json) -> None:
     done = translate(model=model, response_format=json_schema(schema, description="The weather."))
-    body = json.loads(done.body or b"")
+    body = sent_body(done)
     assert done.restore.json_tool == "json_response"
     assert [(t["name"], t["input_schema"]) for t in body["tools"]] == [("json_response", schema)]
     assert body["tools"][0]["description"].endswith("The weather.")
@@ -335,17 +332,15 @@ def test_the_clients_tools_stay_reachable_beside_a_form() -> None:
     """LiteLLM forces its own tool, and the client's are never called."""
     taken = [TOOL, {"type": "function", "function": {"name": "json_response"}}]
     done = translate(response_format=json_schema(), tools=taken)
-    body = json.loads(done.body or b"")
+    body = sent_body(done)
     assert [t["name"] for t in body["tools"]] == ["f", "json_response", "json_response_2"]
     assert (done.restore.json_tool, body["tool_choice"]) == (
         "json_response_2",
         {"type": "any", "disable_parallel_tool_use": True},
     )
     forced = translate(response_format=json_schema(), tools=[TOOL], tool_choice="required")
-    assert (json.loads(forced.body or b"")["tools"], forced.restore.json_tool) == ([WRITTEN], "")
-    never = json.loads(
-        translate(response_format=json_schema(), tools=[TOOL], tool_choice="none").body or b""
-    )
+    assert (sent_body(forced)["tools"], forced.restore.json_tool) == ([WRITTEN], "")
+    never = sent_body(translate(response_format=json_schema(), tools=[TOOL], tool_choice="none"))
     assert never["tool_choice"] == {
         "type": "tool",
         "name": "json_response",
@@ -361,9 +356,9 @@ def test_the_clients_tools_stay_reachable_beside_a_form() -> None:
         {"web_search_options": {}, "response_format": json_schema()},
     ],
 )
-def test_a_form_where_no_call_can_be_forced_is_asked_for(body: dict[str, Any]) -> None:
+def test_a_form_where_no_call_can_be_forced_is_asked_for(body: Json) -> None:
     done = translate(**body)
-    written = json.loads(done.body or b"")
+    written = sent_body(done)
     assert written["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert "json_response" in written["system"][-1]["text"]
     assert (done.restore.json_tool, done.dropped) == ("json_response", ())
@@ -372,7 +367,7 @@ def test_a_form_where_no_call_can_be_forced_is_asked_for(body: dict[str, Any]) -
 def test_json_object_is_asked_for() -> None:
     """LiteLLM drops it without a word."""
     done = translate(model=ADAPTIVE, response_format={"type": "json_object"})
-    body = json.loads(done.body or b"")
+    body = sent_body(done)
     assert (done.restore.json_tool, body["tool_choice"]["name"]) == (
         "json_response",
         "json_response",
@@ -381,7 +376,7 @@ def test_json_object_is_asked_for() -> None:
     beside = translate(
         response_format={"type": "json_object"}, tools=[TOOL], messages=[SYSTEM, USER]
     )
-    body = json.loads(beside.body or b"")
+    body = sent_body(beside)
     assert (body["tools"], "tool_choice" in body, beside.restore.json_tool) == (
         [WRITTEN],
         False,

@@ -27,10 +27,12 @@ from tests.support.clients.to_openai import (
     use,
     write,
 )
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
 
 
 def test_tools_are_functions_and_what_they_lose_is_noted() -> None:
-    tool: dict[str, Any] = TOOL | {
+    tool: Json = TOOL | {
         "type": "custom",
         "description": "d",
         "cache_control": {"type": "ephemeral"},
@@ -42,7 +44,7 @@ def test_tools_are_functions_and_what_they_lose_is_noted() -> None:
         "eager_input_streaming": True,
     }
     translated = translate(tools=[tool])
-    assert json.loads(translated.body or b"")["tools"] == [
+    assert sent_body(translated)["tools"] == [
         {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
     ]
     assert translated.dropped == (
@@ -55,7 +57,7 @@ def test_tools_are_functions_and_what_they_lose_is_noted() -> None:
 
 def test_strict_stays_where_it_is_legal() -> None:
     loose = translate(tools=[TOOL | {"strict": True}])
-    assert json.loads(loose.body or b"")["tools"][0]["function"] == {
+    assert sent_body(loose)["tools"][0]["function"] == {
         "name": "f",
         "parameters": SCHEMA,
     }
@@ -104,9 +106,7 @@ def test_strict_stays_where_it_is_legal() -> None:
         ),
     ],
 )
-def test_typed_client_tools_are_functions_of_the_same_name(
-    tool: dict[str, Any], property_: str
-) -> None:
+def test_typed_client_tools_are_functions_of_the_same_name(tool: Json, property_: str) -> None:
     body = write(
         tools=[tool],
         messages=[USER, *said(use(name=tool["name"]), role="assistant"), *said(result("1"))],
@@ -154,7 +154,7 @@ def test_names_that_openai_refuses_are_mapped_both_ways() -> None:
     translated = translate(
         tools=tools, messages=messages, tool_choice={"type": "tool", "name": long}
     )
-    body = json.loads(translated.body or b"")
+    body = sent_body(translated)
     names = [t["function"]["name"] for t in body["tools"]]
     assert len(set(names)) == 5 and all(
         len(n) <= 64 and n.replace("-", "_").replace("_", "").isalnum() for n in names
@@ -188,7 +188,7 @@ def test_web_search_goes_to_models_that_search_for_keys_that_may() -> None:
         "user_location": {"type": "approximate", "city": "Paris", "region": None},
     }
     translated = translate(SEARCHING, model="gpt-4o-search-preview", tools=[tool])
-    body = json.loads(translated.body or b"")
+    body = sent_body(translated)
     assert body["web_search_options"] == {
         "user_location": {"type": "approximate", "approximate": {"city": "Paris"}},
         "search_context_size": "medium",
@@ -216,7 +216,7 @@ def test_web_search_goes_to_models_that_search_for_keys_that_may() -> None:
     ],
 )
 def test_a_search_that_cannot_be_kept_within_its_bounds_is_refused(
-    target: Target, model: str, tool: dict[str, Any], why: str
+    target: Target, model: str, tool: Json, why: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=why) as caught:
         translate(target, model=model, tools=[tool])
@@ -225,11 +225,11 @@ def test_a_search_that_cannot_be_kept_within_its_bounds_is_refused(
 
 def test_the_operators_search_is_added_for_models_that_search() -> None:
     target = msgspec.structs.replace(SEARCHING, added_tools=(SEARCH | {"max_uses": 1},))
-    added = json.loads(translate(target, model="gpt-4o-search-preview").body or b"")
+    added = sent_body(translate(target, model="gpt-4o-search-preview"))
     assert added["web_search_options"] == {"search_context_size": "low"}
-    assert "web_search_options" not in json.loads(translate(target, model="gpt-4.1").body or b"")
-    own = json.dumps({"model": "gpt-4o-search-preview", "messages": [USER]}).encode()
+    assert "web_search_options" not in sent_body(translate(target, model="gpt-4.1"))
+    own = as_json({"model": "gpt-4o-search-preview", "messages": [USER]})
     written = codecs.encode_request(CLIENTS["openai"].decode_request(own), target, changed=False)
-    assert json.loads(written.body or b"") == json.loads(own) | {
+    assert sent_body(written) == json.loads(own) | {
         "web_search_options": {"search_context_size": "low"}
     }

@@ -2,11 +2,9 @@
 them."""
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from policy.base import Policy, TextBlock, ToolCall, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.uppercase import Uppercase
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from policy.session.tracing import TracedChain
 from protocol.debug import (
@@ -42,37 +39,24 @@ from settings.config import Config, Key
 from streams import layout
 from streams.connection import Connection
 from streams.debug_lines import CallLineWriter, DebugLines
-from streams.layout import Dispatch, Entry, Reply, Start
+from streams.layout import Dispatch, Entry, Reply
 from tests.support.checks.replies import reply_of
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info, start_of
 from workers.policy.call.line_observer import CallTracer, LineObserver, _harmless
 from workers.policy.call.owned import OwnedCall
 
 CALL = "01990000-0000-7000-8000-000000000000"
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "demo",
         "stream": True,
         "messages": [{"role": "user", "content": "x"}],
         "tools": [TOOL],
     }
-).encode()
-START = Start(
-    call_id=CALL,
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
 )
+START = start_of(BODY, CALL)
 
 
 class Own(Policy):
@@ -104,22 +88,20 @@ def made(mask: int) -> tuple[CallLineWriter, list[DebugLine]]:
 
 def owned(policies: Sequence[Policy], lines: CallLineWriter | None = None) -> OwnedCall:
     tracer = CallTracer(lines) if lines is not None and lines.mask & POLICY else None
-    info = CallInfo(
-        CALL, 1, "openai", "chat", "k", "", "n", "g", "p", "r", False, 1000, tracer=tracer
-    )
+    info = call_info(CALL, max_arguments_bytes=1000, tracer=tracer)
     given: tuple[Any, ...] = (START, "t", "1-0", Session(info, policies, Config()))
-    options: dict[str, Any] = {"policy_header": "p@r", "released": 0, "digest": "", "recorded": 0}
+    options: Json = {"policy_header": "p@r", "released": 0, "digest": "", "recorded": 0}
     observer = LineObserver(lines) if lines is not None else None
     return OwnedCall(*given, **options, observer=observer)
 
 
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+def chunk(delta: Json, finish: str | None = None) -> bytes:
     body = {
         "id": "x",
         "model": "m",
         "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
     }
-    return b"data: " + json.dumps(body).encode() + b"\n\n"
+    return b"data: " + as_json(body) + b"\n\n"
 
 
 CALLED = {

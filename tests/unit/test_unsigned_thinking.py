@@ -10,8 +10,8 @@ from protocol import codecs
 from protocol.dialects.anthropic.wire import UNSIGNED
 from protocol.dialects.table import CLIENTS
 from protocol.target import Target, Translated
+from tests.support.json_values import Json, as_json
 
-Json = dict[str, Any]
 CLAUDE = "claude-sonnet-4-5"
 USE: Json = {"type": "tool_use", "id": "t1", "name": "f", "input": {}}
 RESULT: Json = {
@@ -37,7 +37,7 @@ def sent(
         {"role": "assistant", "content": list(content)},
         *then,
     ]
-    body = json.dumps({"model": model, "max_tokens": 9000, "messages": messages, **more}).encode()
+    body = as_json({"model": model, "max_tokens": 9000, "messages": messages, **more})
     made = codecs.encode_request(
         CLIENTS["anthropic"].decode_request(body), Target(dialect="anthropic"), changed=False
     )

@@ -2,15 +2,14 @@
 translation fails those tests."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from tests.support.json_values import Json
 from tests.support.vendors.checking import seal
 from tests.support.vendors.server import VENDORS, vendor_of
 from tests.support.vendors.story import FIRST, LAST, SECOND, Do, Refused, Say, two_turns
 
-Json = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 PATHS = {
     "openai": "/v1/chat/completions",

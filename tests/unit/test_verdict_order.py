@@ -9,7 +9,6 @@ import itertools
 import json
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import pytest
@@ -20,6 +19,7 @@ from policy.session.session import Session
 from protocol.records import EventRecord, Record, ToolCallRecord
 from tests.support.checks.block_runs import Ask, NoSecrets, Same
 from tests.support.checks.session_runs import make
+from tests.support.json_values import Json
 from tests.support.upstreams.denied_call import CALL, anthropic
 
 START = {
@@ -52,7 +52,7 @@ KINDS = [
 
 def block(
     kind: str, index: int, calls: list[str], chance: random.Random
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[Json, list[Json]]:
     """A content block as it begins, and its deltas."""
     match kind:
         case "text":
@@ -98,7 +98,7 @@ def block(
 
 
 def stream(chance: random.Random) -> list[bytes]:
-    events: list[dict[str, Any]] = [{"type": "message_start", "message": START | {"content": []}}]
+    events: list[Json] = [{"type": "message_start", "message": START | {"content": []}}]
     calls: list[str] = []
     for index in range(chance.randrange(1, 9)):
         kind = chance.choice(KINDS)

@@ -1,20 +1,17 @@
 """A whole answer that waits for decisions is on record once, with its own verdict, whoever ends the
 call and whatever came behind it."""
 
-import json
-from hashlib import sha256
-from typing import Any
-
 import pytest
 
 from policy.base import Policy
 from policy.builtin.text_replace import TextReplace
-from policy.session.effects import CallInfo
 from policy.session.session import Session
 from protocol.records import ChunksRecord, Record, decode_records
 from settings.config import Config
 from streams import layout
-from streams.layout import Entry, Relayed, Start
+from streams.layout import Entry, Relayed
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
 
 CONFIG = Config.model_validate(
@@ -29,7 +26,7 @@ CONFIG = Config.model_validate(
         ],
     }
 )
-ANSWER: dict[str, Any] = {
+ANSWER: Json = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
@@ -51,53 +48,14 @@ def make(
     *, recorded: int = 0, released: int = 0, facts: dict[str, bytes] | None = None
 ) -> OwnedCall:
     tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
-    body = json.dumps(
+    body = as_json(
         {"model": "claude-x", "messages": [{"role": "user", "content": "x"}], "tools": tools}
-    ).encode()
-    start = Start(
-        call_id=layout.new_call_id(),
-        at=1,
-        gateway="g",
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("p",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=sha256(body).digest(),
     )
+    start = start_of(body, layout.new_call_id())
     policies: list[Policy] = [TextReplace(rules=[{"find": "secret", "replace": "other"}])]
-    info = CallInfo(
-        start.call_id,
-        1,
-        "openai",
-        "chat",
-        "k",
-        "",
-        "n",
-        "g",
-        "p",
-        "r",
-        True,
-        2**20,
-        server_tools=("web_search",),
-    )
+    info = call_info(start.call_id, durable=True, server_tools=("web_search",))
     session = Session(info, policies, CONFIG)
-    call = OwnedCall(
-        start,
-        "t",
-        "1-0",
-        session,
-        policy_header="p@r",
-        released=released,
-        digest="",
-        recorded=recorded,
-        written=0,
-    )
+    call = owned(start, session, released=released, recorded=recorded)
     if facts is not None:
         call.waits.facts.update(facts)
         call.take_over()
@@ -105,13 +63,11 @@ def make(
     return call
 
 
-def body(seq: int, reason: str, *content: dict[str, Any]) -> Entry:
-    return Entry(
-        seq, 1, "body", [json.dumps(ANSWER | {"content": content, "stop_reason": reason}).encode()]
-    )
+def body(seq: int, reason: str, *content: Json) -> Entry:
+    return Entry(seq, 1, "body", [as_json(ANSWER | {"content": content, "stop_reason": reason})])
 
 
-def text(said: str) -> dict[str, Any]:
+def text(said: str) -> Json:
     return {"type": "text", "text": said}
 
 

@@ -2,7 +2,6 @@
 is what Sluice says itself."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,9 @@ from policy.session.effects import Respond
 from protocol.bytes.json_strict import dumps
 from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import Answer, Watch, direct
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.chat_words import CALL, CHUNK, STOP, TOOLS, stream
 
 SECRET = "sk-" + "a" * 20
@@ -40,7 +41,7 @@ OF_OPENAI: dict[str, bytes] = {
 }
 
 
-def message(start: dict[str, Any], stop: dict[str, Any], usage: dict[str, Any]) -> bytes:
+def message(start: Json, stop: Json, usage: Json) -> bytes:
     body = {
         "id": "msg_1",
         "type": "message",
@@ -50,7 +51,7 @@ def message(start: dict[str, Any], stop: dict[str, Any], usage: dict[str, Any]) 
         "usage": {"input_tokens": 1},
         **start,
     }
-    frames: list[dict[str, Any]] = [
+    frames: list[Json] = [
         {"type": "message_start", "message": body},
         {
             "type": "content_block_start",
@@ -111,8 +112,8 @@ def test_counts_stay_where_a_word_beside_them_is_withheld() -> None:
 def test_the_code_of_an_error_is_read_too() -> None:
     answer = Answer("openai", "openai", policies=[TextReplace(**KEYS)])
     error = {"message": "no", "type": "invalid_request_error", "code": SECRET, "param": SECRET}
-    answer.session.error_status(400, json.dumps({"error": error}).encode(), "")
-    [refused] = [o for o in answer.session.drain().outputs if isinstance(o, Respond)]
+    answer.session.error_status(400, as_json({"error": error}), "")
+    [refused] = of_kind(answer.session.drain().outputs, Respond)
     assert SECRET.encode() not in refused.body and b"no" in refused.body
 
 

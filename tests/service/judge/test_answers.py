@@ -13,6 +13,7 @@ from aiohttp import web
 from policy.judging.prompt import SYSTEM
 from policy.session.effects import JudgeRequest
 from streams import layout
+from tests.support.json_values import Json
 from tests.support.servers.proxy import proxied
 from tests.support.upstreams.judging import (
     GOOD,
@@ -252,7 +253,7 @@ async def test_a_job_of_the_version_before_is_answered(
     all the same."""
     call_id = layout.new_call_id()
     job_id, ask = layout.judge_job_id(call_id, 0, 0, 0), JudgeRequest(call_id, 0, 0, question())
-    job: dict[str, Any] = {
+    job: Json = {
         "t": None,
         "f": "judge",
         "a": [msgspec.json.encode(ask).decode()],

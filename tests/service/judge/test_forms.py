@@ -11,6 +11,7 @@ from policy.base import Judgement
 from policy.session.effects import JudgeRequest
 from protocol.records import JudgementFacts
 from streams import layout
+from tests.support.json_values import Json
 from tests.support.upstreams.judging import (
     GOOD,
     NONCE,
@@ -33,7 +34,7 @@ BAD_GRAMMAR = {
 }
 
 
-def form_of(body: dict[str, Any]) -> str:
+def form_of(body: Json) -> str:
     if "tools" in body:
         return "tool"
     return str(
@@ -47,7 +48,7 @@ def knowing(*forms: str, status: int = 400, says: Any = None) -> Any:
     """A server that takes these forms and answers others with an error that names what it does not
     know, or with `says`."""
 
-    def refusal(body: dict[str, Any]) -> tuple[int, Any] | None:
+    def refusal(body: Json) -> tuple[int, Any] | None:
         named = {"tool": "tools", "text": "prompt"}.get(form_of(body), "response_format")
         return (
             None
@@ -58,7 +59,7 @@ def knowing(*forms: str, status: int = 400, says: Any = None) -> Any:
     return refusal
 
 
-def openai_call(arguments: str, name: str = "judgement") -> dict[str, Any]:
+def openai_call(arguments: str, name: str = "judgement") -> Json:
     calls = [{"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}]
     return {
         "choices": [
@@ -71,7 +72,7 @@ def openai_call(arguments: str, name: str = "judgement") -> dict[str, Any]:
     }
 
 
-def anthropic_text(text: str) -> dict[str, Any]:
+def anthropic_text(text: str) -> Json:
     content = [
         {"type": "thinking", "thinking": "x", "signature": "y"},
         {"type": "text", "text": text},

@@ -17,6 +17,7 @@ from policy.session.effects import JudgeRequest
 from protocol.errors import JudgeUnavailable
 from streams import heartbeats, layout
 from streams.connection import Connection
+from tests.support.json_values import Json
 from tests.support.servers.product import Product
 from tests.support.servers.proxy import proxied
 from tests.support.upstreams.judging import (
@@ -86,7 +87,7 @@ async def test_a_job_of_another_question_than_its_id_is_rejected(
 ) -> None:
     named, meant = layout.new_call_id(), layout.new_call_id()
     text = msgspec.json.encode(JudgeRequest(meant, 0, 0, question("gpt-x"))).decode()
-    job: dict[str, Any] = {"t": None, "f": "judge", "a": [text], "k": {}, "et": 1}
+    job: Json = {"t": None, "f": "judge", "a": [text], "k": {}, "et": 1}
     await redis.set(f"arq:job:{named}:0:0:0", serialize(job), ex=60)
     await redis.zadd(layout.JUDGE_QUEUE, {f"{named}:0:0:0": time.time() * 1000})
     async with judging(runtime(redis_url, upstream)):
@@ -113,7 +114,7 @@ async def test_what_we_enqueue_arq_can_run(
 ) -> None:
     call_id, run = layout.new_call_id(), list[tuple[Any, ...]]()
 
-    async def judge(ctx: dict[str, Any], text: str) -> None:
+    async def judge(ctx: Json, text: str) -> None:
         run.append(
             (ctx["job_id"], ctx["job_try"], msgspec.json.decode(text, type=JudgeRequest).call_id)
         )

@@ -22,7 +22,6 @@ from policy.session.answer.blocks import CallBlocks
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import End
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo
 from protocol.events import (
     ArgumentsDelta,
     BlockKind,
@@ -38,6 +37,8 @@ from protocol.request import (
     ChatRequest,
     DialectName,
 )
+from tests.support.json_values import Json
+from tests.support.worker_calls import call_info
 
 SEARCH = {"type": "server_tool_use"}
 
@@ -102,8 +103,8 @@ class Run:
         **request: Any,
     ) -> None:
         asked = ChatRequest(dialect=dialect, model="m", **request)
-        call = CallInfo(
-            "c", 1, dialect, "messages", "k", "", "n", "g", "p", "r", durable, max_arguments
+        call = call_info(
+            "c", dialect, endpoint="messages", durable=durable, max_arguments_bytes=max_arguments
         )
         self.outbox = Outbox(call)
         self.blocks = CallBlocks(
@@ -172,7 +173,7 @@ def server(
     name: str = "web_search",
     arguments: str = '{"query":"x"}',
     *,
-    body: dict[str, Any] = SEARCH,
+    body: Json = SEARCH,
 ) -> list[Event]:
     start = BlockStart(index, BlockKind.SERVER_TOOL_USE, f"srvtoolu_{index}", name, body)
     return [start, ArgumentsDelta(index, arguments), BlockStop(index)]

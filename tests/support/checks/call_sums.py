@@ -6,13 +6,14 @@ import psycopg
 
 from protocol.request import DialectName
 from tests.support.checks.recount import sum_differences
+from tests.support.json_values import Json
 from tests.support.servers.product import base_config
 from tests.support.waiting import wait_for
 
 NAMES: tuple[DialectName, ...] = ("openai", "anthropic")
 
 
-def config() -> dict[str, Any]:
+def config() -> Json:
     return base_config() | {"limits": {"lease_s": 1.0, "keepalive_s": 0.2, "judge_s": 30.0}}
 
 

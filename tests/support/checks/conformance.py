@@ -21,6 +21,7 @@ from protocol.server_tools.data import table
 from tests.support.checks import projection
 from tests.support.checks.outcomes import Outcome, outcome_of, payloads
 from tests.support.clients.sdk_answers import WAYS, Clients, Direct, Way, full, sent
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
 from tests.support.upstreams.bodies import mended, whole_body
 from tests.support.upstreams.product import MODEL, config
@@ -34,7 +35,6 @@ STATUS = {401: 502, 402: 502}
 """What becomes of an upstream's status: a key or a bill of ours is not the client's matter
 (docs/change/protocol.md 1.8)."""
 ONLY_ONE_SIDE = object()
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class Conformance:
         for way in WAYS[client][False]:
             want = self._wanted(recording, client, way, body)
             more = continuation(recording, client)
-            self._replay.answer(Reply(body), *(Reply(json.dumps(m).encode()) for m in more))
+            self._replay.answer(Reply(body), *(Reply(as_json(m)) for m in more))
             yield self._result(recording, client, way, self._compared(recording, client, way, want))
 
     def _wanted(self, recording: Recording, client: DialectName, way: Way, body: bytes) -> Json:

@@ -19,6 +19,7 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.request import DialectName
+from tests.support.checks.kinds import of_kind
 
 MAX = 1 << 20
 
@@ -42,7 +43,7 @@ def by_block(events: Iterable[Event]) -> list[Event]:
     events = known(events)
     order = [e.index for e in events if isinstance(e, BlockStart)]
     ends = [e for e in events if isinstance(e, MessageStop | UpstreamFailed)]
-    starts = [e for e in events if isinstance(e, MessageStart)]
+    starts = of_kind(events, MessageStart)
     blocks = [[e for e in events if getattr(e, "index", None) == index] for index in order]
     return [*starts, *itertools.chain(*blocks), *ends]
 

@@ -28,6 +28,7 @@ from tests.support.checks.order import (
 )
 from tests.support.clients.answering import Answer
 from tests.support.clients.sdk_answers import WAYS
+from tests.support.json_values import Json
 from tests.support.upstreams.cases import began, chunks, client_call, frames, piece, text
 
 DIALECTS: tuple[DialectName, ...] = ("openai", "anthropic")
@@ -58,7 +59,7 @@ SEARCHES = CONFIG.model_copy(
     }
 )
 TOOL_NAMES = ("deploy", "look")
-TOOLS: dict[DialectName, list[dict[str, Any]]] = {
+TOOLS: dict[DialectName, list[Json]] = {
     "openai": [
         {"type": "function", "function": {"name": n, "parameters": {"type": "object"}}}
         for n in TOOL_NAMES
@@ -127,7 +128,7 @@ def answer(
 ) -> bytes:
     """An upstream's stream: text, calls (id, name, arguments), more text."""
     if dialect == "openai":
-        deltas: list[dict[str, Any]] = (
+        deltas: list[Json] = (
             [{"role": "assistant", "content": said}] if said else [{"role": "assistant"}]
         )
         for n, (identity, name, value) in enumerate(calls):
@@ -140,12 +141,12 @@ def answer(
             "total_tokens": sum(tokens),
         }
         return chunks(*deltas, finish="tool_calls" if calls else "stop", usage=usage)
-    blocks: list[dict[str, Any]] = text(0, said) if said else []
+    blocks: list[Json] = text(0, said) if said else []
     for n, (identity, name, value) in enumerate(calls, bool(said)):
         blocks += client_call(n, identity, name, value)
     blocks += text(len(calls) + bool(said), more) if more else []
     usage = {"output_tokens": tokens[1]}
-    stops: list[dict[str, Any]] = [
+    stops: list[Json] = [
         {
             "type": "message_delta",
             "delta": {"stop_reason": "tool_use" if calls else "end_turn"},
@@ -197,7 +198,7 @@ def check_frames(a: Answer) -> None:
     _FRAMES[a.client](a.data)
 
 
-def ended(a: Answer, way: Any = None) -> dict[str, Any]:
+def ended(a: Answer, way: Any = None) -> Json:
     """What the client's SDK makes of it."""
     return a.read(way or WAYS[a.client][True][0])
 

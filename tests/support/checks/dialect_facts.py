@@ -29,13 +29,13 @@ from tests.support.checks.conformance import (
 from tests.support.checks.outcomes import outcome_of
 from tests.support.clients.responses_answers import RESPONSES_WAYS, response_facts, tell_response
 from tests.support.clients.sdk_answers import WAYS, Clients, Direct, sent
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.dialect_recordings import APIS, streamed, whole_of
 from tests.support.upstreams.recordings import Recording, expected
 from tests.support.upstreams.replay import Replay, Reply, stream
 
-Json = dict[str, Any]
 MODELS: dict[DialectName, str] = {
     "openai": "gpt-x",
     "anthropic": "claude-x",
@@ -121,12 +121,13 @@ def _error_status(recording: Recording) -> int:
 def _wanted_of_first_set(recording: Recording) -> Want:
     outcome = outcome_of(recording)
     if outcome == "error body":
-        status = recording.facts["http_status"]
+        status: int = recording.facts["http_status"]
         return Want(outcome, status=STATUS.get(status, status))
     if outcome != "whole" or not recording.facts:
         return Want(outcome if outcome != "whole" else "unknown")
     said = expected(recording)
-    stop = _NEUTRAL.get(said["stop"], said["stop"])
+    word: str = said["stop"]
+    stop = _NEUTRAL.get(word, word)
     stop = "tool_use" if said["calls"] and stop == "end_turn" else stop
     tokens = (*said["tokens"], None) if said["tokens"] else None
     return Want(
@@ -204,7 +205,7 @@ class Facts:
         body = self._whole(recording) if want.outcome == "whole" else None
         if body is not None:
             for way in ways[False]:
-                self._replay.answer(Reply(body), *(Reply(json.dumps(m).encode()) for m in more))
+                self._replay.answer(Reply(body), *(Reply(as_json(m)) for m in more))
                 yield way
 
     def _whole(self, recording: Recording) -> bytes | None:

@@ -49,6 +49,7 @@ from tests.support.checks.order import (
     check_messages_frames,
     check_responses_frames,
 )
+from tests.support.json_values import Json
 
 Connection = psycopg.Connection[Any]
 _ENDS: dict[str, tuple[bytes, ...]] = {
@@ -125,7 +126,7 @@ class Recorded:
     end: Any = None
     chunks: list[tuple[int, bytes, str]] = field(default_factory=list)
     releases: list[tuple[int, int, bytes, bytes]] = field(default_factory=list)
-    tools: list[dict[str, Any]] = field(default_factory=list)
+    tools: list[Json] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     taken_over: list[float] = field(default_factory=list)
     """When it was, each time, by the clock of the worker that took it (Unix seconds)."""
@@ -378,7 +379,7 @@ def calls_of(seen: Seen) -> list[tuple[str, str, str, bool]]:
     return [(c[0], c[1], c[2], done) for c in calls.values()]
 
 
-def _take_block(calls: dict[tuple[int, int], list[str]], frame: dict[str, Any]) -> None:
+def _take_block(calls: dict[tuple[int, int], list[str]], frame: Json) -> None:
     if frame.get("type") == "content_block_start" and frame["content_block"]["type"] == "tool_use":
         calls[0, frame["index"]] = [
             frame["content_block"]["id"],
@@ -389,7 +390,7 @@ def _take_block(calls: dict[tuple[int, int], list[str]], frame: dict[str, Any]) 
         calls[0, frame["index"]][2] += frame["delta"].get("partial_json", "")
 
 
-def _take_chunk(calls: dict[tuple[int, int], list[str]], frame: dict[str, Any]) -> None:
+def _take_chunk(calls: dict[tuple[int, int], list[str]], frame: Json) -> None:
     for choice in frame.get("choices", ()):
         for part in choice["delta"].get("tool_calls") or ():
             place = choice["index"], part["index"]
@@ -399,7 +400,7 @@ def _take_chunk(calls: dict[tuple[int, int], list[str]], frame: dict[str, Any]) 
             calls[place][2] += said.get("arguments") or said.get("input") or ""
 
 
-def _take_item(calls: dict[tuple[int, int], list[str]], frame: dict[str, Any]) -> None:
+def _take_item(calls: dict[tuple[int, int], list[str]], frame: Json) -> None:
     kind, place = frame.get("type"), (0, frame.get("output_index", 0))
     if kind == "response.output_item.added" and frame["item"]["type"] == "function_call":
         calls[place] = [frame["item"]["call_id"], frame["item"]["name"], frame["item"]["arguments"]]
@@ -430,7 +431,7 @@ def _whole_calls(seen: Seen) -> list[tuple[str, str, str]]:
     return [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls]
 
 
-def frames_of(seen: Seen) -> list[dict[str, Any]]:
+def frames_of(seen: Seen) -> list[Json]:
     """The JSON of a stream's frames, or of a whole answer; what is cut is left out."""
     if seen.streams:
         return _values(seen)
@@ -440,7 +441,7 @@ def frames_of(seen: Seen) -> list[dict[str, Any]]:
         return []
 
 
-def _values(seen: Seen) -> list[dict[str, Any]]:
+def _values(seen: Seen) -> list[Json]:
     """The frames that are JSON; one that is cut is not."""
     found = []
     for frame in seen.frames:

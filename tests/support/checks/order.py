@@ -2,12 +2,13 @@
 
 import json
 from itertools import pairwise
-from typing import Any
+
+from tests.support.json_values import Json
 
 _ENDS = ("message_stop", "error")
 
 
-def read_frames(data: bytes) -> list[dict[str, Any]]:
+def read_frames(data: bytes) -> list[Json]:
     """The frames of a stream of Messages or Responses; each must have its `event:` line, naming its
     type."""
     frames = []

@@ -1,37 +1,16 @@
 """The beginning of an owned call, and chunks that come for it."""
 
-import json
-from hashlib import sha256
+from tests.support.json_values import as_json
+from tests.support.worker_calls import start_of
 
-from streams.layout import Start
-
-BODY = json.dumps(
-    {"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-).encode()
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000",
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
-)
+BODY = as_json({"model": "demo", "stream": True, "messages": [{"role": "user", "content": "x"}]})
+START = start_of(BODY)
 
 
 def chunk(text: str) -> bytes:
     return (
         b"data: "
-        + json.dumps(
-            {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]}
-        ).encode()
+        + as_json({"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"content": text}}]})
         + b"\n\n"
     )
 
@@ -42,8 +21,8 @@ def fragment(text: str, *, first: bool = False) -> bytes:
     )
     return (
         b"data: "
-        + json.dumps(
+        + as_json(
             {"id": "x", "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
-        ).encode()
+        )
         + b"\n\n"
     )

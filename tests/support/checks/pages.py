@@ -1,13 +1,13 @@
 """The pages of a call's chunks, and the client's bytes put together from them."""
 
 import base64
-from typing import Any
 from uuid import UUID
 
 from db.filters import parse_filters
 from db.read.queries import AuditReader
+from tests.support.json_values import Json
 
-Page = dict[str, Any]
+Page = Json
 
 
 async def all_pages(url: str, call: str, **given: object) -> list[Page]:
@@ -37,7 +37,7 @@ async def pages_of(reader: AuditReader, call: str, **given: object) -> list[Page
     return pages
 
 
-def written_of(pages: list[Page]) -> list[dict[str, Any]]:
+def written_of(pages: list[Page]) -> list[Json]:
     """What was written to the client, in order, each with the number of its chunk under `chunk`
     (None: before the first)."""
     found = []
@@ -48,12 +48,12 @@ def written_of(pages: list[Page]) -> list[dict[str, Any]]:
     return found
 
 
-def bytes_of(written: list[dict[str, Any]]) -> bytes:
+def bytes_of(written: list[Json]) -> bytes:
     """The bytes that the client got."""
     return b"".join(exact_bytes(piece) for piece in written if piece["relayed"])
 
 
-def exact_bytes(piece: dict[str, Any]) -> bytes:
+def exact_bytes(piece: Json) -> bytes:
     """The bytes of one piece."""
     exact = piece["payload_base64"]
     return piece["payload"].encode() if exact is None else base64.b64decode(exact)

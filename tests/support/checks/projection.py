@@ -6,10 +6,10 @@ SDKs hold them, and no events.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from protocol.dialects.anthropic.wire import UNSIGNED
 from tests.support.clients.sdk_answers import REASONING, arguments
+from tests.support.json_values import Json
 
 FINISH = {
     "end_turn": "stop",
@@ -33,7 +33,7 @@ _CLIENTS = ("text", "thinking", "redacted_thinking", "tool_use")
 _WEB = "web_search_result_location"
 
 
-def completion_facts(segments: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def completion_facts(segments: Sequence[Json]) -> Json:
     """What chat/completions says of a message of the Messages dialect; several segments are one
     paused turn and its continuations."""
     blocks = [block for segment in segments for block in segment["content"]]
@@ -62,7 +62,7 @@ def completion_facts(segments: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return facts
 
 
-def _completion_usage(segments: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _completion_usage(segments: Sequence[Json]) -> dict[str, int]:
     """As docs/change/protocol.md 1.7 says; the sum over segments is the only place where adding is
     right."""
     found = dict.fromkeys(
@@ -93,7 +93,7 @@ def _completion_usage(segments: Sequence[dict[str, Any]]) -> dict[str, int]:
     return found
 
 
-def _annotations(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _annotations(blocks: Sequence[Json]) -> list[Json]:
     found, at = [], 0
     for block in blocks:
         if block["type"] != "text":
@@ -112,7 +112,7 @@ def _annotations(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _usage(usage: dict[str, Any] | None) -> dict[str, int]:
+def _usage(usage: Json | None) -> dict[str, int]:
     """A completion's usage in the words of `_completion_usage`."""
     usage = usage or {}
     before, after = (
@@ -127,11 +127,11 @@ def _usage(usage: dict[str, Any] | None) -> dict[str, int]:
     return counts | cached | {"reasoning_tokens": after.get("reasoning_tokens") or 0}
 
 
-def _completion_reasoning(message: dict[str, Any]) -> str:
+def _completion_reasoning(message: Json) -> str:
     return next((message[f] for f in REASONING if message.get(f)), "")
 
 
-def told_completion(told: dict[str, Any]) -> dict[str, Any]:
+def told_completion(told: Json) -> Json:
     """What a chat/completions client was told, in the words of `completion_facts`; `told` is
     iterated, helped or whole."""
     if "choices" not in told:
@@ -165,7 +165,7 @@ def told_completion(told: dict[str, Any]) -> dict[str, Any]:
     return said | _own(told["sluice"]) if "sluice" in told else said
 
 
-def _own(own: dict[str, Any]) -> dict[str, Any]:
+def _own(own: Json) -> Json:
     citations = [c["citation"] for c in own.get("citations", ())]
     return {
         "blocks": own.get("blocks", []),
@@ -174,7 +174,7 @@ def _own(own: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def message_facts(told: dict[str, Any], order: Sequence[str] = ()) -> dict[str, Any]:
+def message_facts(told: Json, order: Sequence[str] = ()) -> Json:
     """What the Messages dialect says of a completion, which is whole; `order` is that in which a
     stream's parts began.
 
@@ -187,7 +187,7 @@ def message_facts(told: dict[str, Any], order: Sequence[str] = ()) -> dict[str, 
         "refusal",
         *(f"call {n}" for n in range(len(facts["calls"]))),
     ]
-    blocks: list[dict[str, Any]] = []
+    blocks: list[Json] = []
     for part in order:
         if part == "reasoning" and facts["reasoning"]:
             blocks.append({"type": "thinking", "thinking": facts["reasoning"]})
@@ -223,7 +223,7 @@ def message_facts(told: dict[str, Any], order: Sequence[str] = ()) -> dict[str, 
     }
 
 
-def told_message(told: dict[str, Any]) -> dict[str, Any]:
+def told_message(told: Json) -> Json:
     """What a Messages client was told, in the words of `message_facts`."""
     blocks = []
     for block in told["content"]:

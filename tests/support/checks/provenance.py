@@ -7,6 +7,7 @@ from policy.base import Context, ToolCall
 from policy.monitors.provenance import Provenance
 from policy.scores import Score
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart, Turn
+from tests.support.json_values import Json
 
 EVIL = "mallory@evil.example"
 
@@ -35,7 +36,7 @@ def asked(
 
 
 def scored(
-    request: ChatRequest, tool: str, options: dict[str, Any] | None = None, /, **arguments: Any
+    request: ChatRequest, tool: str, options: Json | None = None, /, **arguments: Any
 ) -> Score | None:
     context = Context("c", "n", "k", "s", request)
     call = ToolCall(0, 0, "i", tool, json.dumps(arguments), arguments, None)
@@ -43,7 +44,7 @@ def scored(
 
 
 def value(
-    request: ChatRequest, tool: str, options: dict[str, Any] | None = None, /, **arguments: Any
+    request: ChatRequest, tool: str, options: Json | None = None, /, **arguments: Any
 ) -> float | None:
     found = scored(request, tool, options, **arguments)
     return None if found is None else found.value

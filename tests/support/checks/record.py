@@ -34,6 +34,7 @@ from protocol.records import (
     ToolReleaseRecord,
 )
 from protocol.sampling import draw
+from tests.support.json_values import Json
 
 
 @cache
@@ -127,7 +128,7 @@ def judgement_record(call: str, **changes: Any) -> JudgementRecord:
 def control_records(call: str, **changes: Any) -> list[Record]:
     """A score, a decision by it that somebody is to look at (`changes`), and the attempt that went
     out."""
-    values: dict[str, Any] = {
+    values: Json = {
         "block": 1,
         "step": 0,
         "at": now_ms(),

@@ -13,21 +13,22 @@ from tests.support.checks.record import (
     now_ms,
     tool_call_record,
 )
+from tests.support.json_values import Json
 from tests.support.upstreams.turns import streamed
 
-THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
-SEARCH: dict[str, Any] = {
+THINKING: Json = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+SEARCH: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "web_search",
     "input": {"query": "x"},
 }
-FOUND: dict[str, Any] = {
+FOUND: Json = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
     "content": [{"encrypted_content": "Zm9v"}],
 }
-USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
+USE: Json = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
 CONTENT = [THINKING, SEARCH, FOUND, USE]
 
 

@@ -35,6 +35,7 @@ from tests.support.checks.record import (
     tool_call_record,
     whole_call,
 )
+from tests.support.json_values import Json
 
 DAY_MS = 86_400_000
 
@@ -219,7 +220,7 @@ def run(url: str, *arguments: str) -> Any:
         return CliRunner().invoke(seal_cli.app, list(arguments), env=given)
 
 
-def verified(url: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+def verified(url: str, *arguments: str) -> tuple[int, Json]:
     """Verify; returns the exit code and what was said."""
     told = run(url, "verify", "--json", *arguments)
     return told.exit_code, json.loads(told.stdout)

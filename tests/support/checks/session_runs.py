@@ -1,18 +1,18 @@
 """A session over chunks of chat/completions, and what came out of it."""
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from policy.base import (
     Policy,
 )
-from policy.session.effects import CallInfo, Output
+from policy.session.effects import Output
 from policy.session.session import Session
 from protocol.events import (
     TextDelta,
 )
 from settings.config import Config
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 TOOL = {
     "type": "function",
@@ -21,7 +21,7 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
     },
 }
-REQUEST: dict[str, Any] = {
+REQUEST: Json = {
     "model": "demo",
     "stream": True,
     "messages": [{"role": "user", "content": "hi"}],
@@ -33,42 +33,29 @@ def make(
     policies: Sequence[Policy] = (),
     *,
     durable: bool = False,
-    request: dict[str, Any] | None = None,
+    request: Json | None = None,
     dialect: str = "openai",
 ) -> Session:
-    call = CallInfo(
-        "c",
-        1,
-        dialect,
-        "chat" if dialect == "openai" else "messages",
-        "k",
-        "",
-        "nonce",
-        "gw",
-        "p",
-        "r",
-        durable,
-        1_000,
-    )
+    call = call_info("c", dialect, nonce="nonce", durable=durable, max_arguments_bytes=1000)
     session = Session(call, policies, Config())
-    session.begin(json.dumps(request or REQUEST).encode())
+    session.begin(as_json(request or REQUEST))
     return session
 
 
 def chunk(
-    delta: dict[str, Any] | None = None,
+    delta: Json | None = None,
     *,
     finish: str | None = None,
     usage: dict[str, int] | None = None,
 ) -> bytes:
-    body: dict[str, Any] = {
+    body: Json = {
         "id": "x",
         "model": "m",
         "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}],
     }
     if usage:
         body = {"id": "x", "choices": [], "usage": usage}
-    return b"data: " + json.dumps(body).encode() + b"\n\n"
+    return b"data: " + as_json(body) + b"\n\n"
 
 
 def call_chunk(index: int, name: str, arguments: str) -> bytes:

@@ -1,12 +1,9 @@
 """The first records of a call."""
 
-import json
-from hashlib import sha256
-from typing import Any
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import start_of
 
-from streams.layout import Start
-
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "demo",
         "stream": True,
@@ -15,25 +12,10 @@ BODY = json.dumps(
             {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
         ],
     }
-).encode()
-START = Start(
-    call_id="01990000-0000-7000-8000-000000000000",
-    at=1,
-    gateway="g",
-    dialect="openai",
-    endpoint="chat",
-    key="k",
-    policies=("p",),
-    policy="",
-    session="",
-    nonce="n",
-    deadline=2,
-    key_id="k",
-    policy_sets=(),
-    body_sha256=sha256(BODY).digest(),
 )
+START = start_of(BODY)
 
 
-def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+def chunk(delta: Json, finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode() + b"\n\n"
+    return b"data: " + as_json({"id": "x", "model": "m", "choices": [choice]}) + b"\n\n"

@@ -13,7 +13,9 @@ from protocol.records import (
     ToolCallRecord,
     ToolReleaseRecord,
 )
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.record import now_ms, release_record, whole_call
+from tests.support.json_values import Json
 
 BODY = b'{"model": "gpt-x", "messages": []}'
 
@@ -21,7 +23,7 @@ BODY = b'{"model": "gpt-x", "messages": []}'
 def with_sums(records: list[Record], *, relayed: int | None = None, **changes: Any) -> list[Record]:
     """Give a call's end the sums of the other records; `relayed` is how far the gateway came, by
     default all the way."""
-    releases = [r for r in records if isinstance(r, ReleaseRecord)]
+    releases = of_kind(records, ReleaseRecord)
     upto = max([r.number_next for r in releases], default=0) if relayed is None else relayed
     chain = sha256(b"".join(r.sha256 for r in releases if r.number_next <= upto)).digest()
     decisions = sum(
@@ -29,7 +31,7 @@ def with_sums(records: list[Record], *, relayed: int | None = None, **changes: A
         for r in records
     )
     chunks = sum(len(r.raw) for r in records if isinstance(r, ChunksRecord))
-    values: dict[str, Any] = {
+    values: Json = {
         "at": now_ms() + 10,
         "state": "ENDED",
         "reason": "complete",

@@ -6,13 +6,14 @@ from typing import Any
 from policy.base import Block, Context, ToolCall, Verdict
 from policy.builtin.tool_rules import ToolRules
 from protocol.request import ChatRequest, Tool
+from tests.support.json_values import Json
 
 CONTEXT = Context("call", "nonce", "key", "", ChatRequest(dialect="openai", model="demo"))
 RM = r"rm\s+-rf"
 
 
 def decide(
-    arguments: str | dict[str, Any], name: str = "bash", tool: Tool | None = None, **options: Any
+    arguments: str | Json, name: str = "bash", tool: Tool | None = None, **options: Any
 ) -> Verdict:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     policy = ToolRules(**options).for_call(CONTEXT)

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2 as httpx
 
 from tests.support.checks.record import rows
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product
 from tests.support.waiting import wait_for
 
@@ -47,7 +48,7 @@ class Agent:
         self._product, self._headers, self.turns = product, {**NAMED, **headers}, [_typed(first)]
         self.ids: list[str] = []
 
-    def call(self, **more: Any) -> list[dict[str, Any]]:
+    def call(self, **more: Any) -> list[Json]:
         """Make a call, and take its answer into the conversation."""
         marked = json.loads(json.dumps(self.turns))
         if isinstance(marked[-1]["content"], list):
@@ -65,7 +66,7 @@ class Agent:
         )
         assert answer.status_code == 200, answer.text
         self.ids.append(answer.headers["x-sluice-call-id"])
-        content: list[dict[str, Any]] = answer.json()["content"]
+        content: list[Json] = answer.json()["content"]
         self.turns.append({"role": "assistant", "content": content})
         return content
 
@@ -79,7 +80,7 @@ class Agent:
         self.turns.append({"role": "user", "content": [*results, {"type": "text", "text": text}]})
 
 
-def _typed(text: str) -> dict[str, Any]:
+def _typed(text: str) -> Json:
     reminder = {
         "type": "text",
         "text": "<system-reminder>\nthe rules of the project\n</system-reminder>",

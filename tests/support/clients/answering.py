@@ -7,20 +7,23 @@ from typing import Any, Self
 
 from policy.base import ALLOW, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SendUpstream
+from policy.session.effects import JudgeRequest, Output, Respond, SendUpstream
 from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import StoredTurn, WantedTurns
 from protocol.events import Event
 from protocol.records import Record, ToolCallRecord
-from protocol.request import DialectName, Endpoint
+from protocol.request import DialectName
 from protocol.server_tools.data import table
 from protocol.stored_answers import WantedAnswers
 from settings.config import Config
+from tests.support.checks.kinds import of_kind
 from tests.support.checks.projection import told_completion, told_message
 from tests.support.clients.sdk_answers import WAYS, Direct, Way, sent
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.bodies import whole_body
 from tests.support.upstreams.recordings import Recording
 from tests.support.upstreams.turns import events
+from tests.support.worker_calls import call_info
 
 UPSTREAMS = {
     d: {"dialect": d, "base_url": "http://127.0.0.1:1", "api_key_env": "X"}
@@ -36,11 +39,6 @@ CONFIG = Config.model_validate(
         ],
     }
 )
-ENDPOINTS: dict[DialectName, Endpoint] = {
-    "openai": "chat",
-    "anthropic": "messages",
-    "responses": "responses",
-}
 direct = Direct()
 
 
@@ -85,19 +83,11 @@ class Answer:
         durable: bool = False,
         **request: Any,
     ) -> None:
-        info = CallInfo(
+        info = call_info(
             "01990000-0000-7000-8000-00000000abcd",
-            1,
             client,
-            ENDPOINTS[client],
-            "k",
-            "",
-            "nonce",
-            "g",
-            "p",
-            "r",
-            durable,
-            1 << 20,
+            nonce="nonce",
+            durable=durable,
             server_tools=tuple(table().families),
         )
         self.client, self.outputs, self.records = client, list[Output](), list[Record]()
@@ -117,7 +107,7 @@ class Answer:
             said: [{"role": "user", "content": "go"}],
             **options,
         }
-        self.session.begin(json.dumps(asked | request).encode())
+        self.session.begin(as_json(asked | request))
         self._seq = 1
         if self._take():
             self.session.turns(stored)
@@ -188,7 +178,7 @@ class Answer:
     @property
     def refused(self) -> list[Respond]:
         """Answers instead of a message."""
-        return [o for o in self.outputs if isinstance(o, Respond)]
+        return of_kind(self.outputs, Respond)
 
     @property
     def data(self) -> bytes:
@@ -206,7 +196,7 @@ class Answer:
         """The ledger: names and verdicts of calls."""
         return [(r.name, r.verdict) for r in self.records if isinstance(r, ToolCallRecord)]
 
-    def read(self, way: Way) -> dict[str, Any]:
+    def read(self, way: Way) -> Json:
         """What the SDK makes of it, with nothing to stumble over."""
         told = direct.read(self.client, way, self.data, sent)
         assert told.get("problems", []) == []
@@ -221,7 +211,7 @@ def every_way(
     deny: str = "",
     streams_only: bool = False,
     **request: Any,
-) -> list[tuple[Answer, dict[str, Any], Watch]]:
+) -> list[tuple[Answer, Json, Watch]]:
     """The answer in each way in which a client of the dialect can take it, streamed and whole."""
     found = []
     for streams in (True,) if streams_only else (True, False):

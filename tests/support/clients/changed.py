@@ -7,13 +7,15 @@ import msgspec
 import pytest
 
 from policy.base import Policy
-from policy.session.effects import CallInfo, Respond, SendUpstream
+from policy.session.effects import Respond, SendUpstream
 from policy.session.session import Session
 from protocol.request import (
     DialectName,
 )
 from tests.support.checks.approving import SCHEMA
-from tests.support.clients.answering import CONFIG, ENDPOINTS
+from tests.support.clients.answering import CONFIG
+from tests.support.json_values import Json, as_json
+from tests.support.worker_calls import call_info
 
 WAYS: list[tuple[DialectName, DialectName]] = [
     (c, u) for c in ("openai", "anthropic") for u in ("openai", "anthropic")
@@ -29,7 +31,7 @@ ANSWER = {
 }
 
 RESULT = [{"type": "text", "text": "old result"}]
-BODIES: dict[DialectName, dict[str, Any]] = {
+BODIES: dict[DialectName, Json] = {
     "openai": {
         "max_completion_tokens": 4_000,
         "temperature": 1,
@@ -100,28 +102,14 @@ def sent_by(
     client: DialectName,
     upstream: DialectName,
     *policies: Policy,
-    body: dict[str, Any] | None = None,
+    body: Json | None = None,
     **info: Any,
-) -> dict[str, Any] | Respond:
+) -> Json | Respond:
     """What goes upstream as it does, `as received` spelled out, or the refusal."""
-    call = CallInfo(
-        "c",
-        1,
-        client,
-        ENDPOINTS[client],
-        "k",
-        "",
-        "nonce",
-        "g",
-        "p",
-        "r",
-        False,
-        100_000,
-        server_tools=FAMILIES,
-    )
+    call = call_info("c", client, nonce="nonce", max_arguments_bytes=100_000, server_tools=FAMILIES)
     session = Session(msgspec.structs.replace(call, **info), policies, CONFIG)
     asked = {"model": MODEL[upstream], **(body or BODIES[client])}
-    session.begin(json.dumps(asked).encode())
+    session.begin(as_json(asked))
     taken = session.drain()
     outputs = taken.outputs
     if taken.lookup:
@@ -131,7 +119,7 @@ def sent_by(
     if isinstance(out, Respond):
         return out
     assert isinstance(out, SendUpstream)
-    found: dict[str, Any] = json.loads(out.body) if out.body is not None else asked
+    found: Json = json.loads(out.body) if out.body is not None else asked
     return found
 
 

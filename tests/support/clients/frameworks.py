@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from tests.support.clients import packages
 from tests.support.clients.packages import CLIENTS
+from tests.support.json_values import Json
 
 RUN_S = 60
 # all versions stand in the file: nothing is looked for, which takes minutes, and nothing is built
@@ -32,7 +32,7 @@ def _commands(folder: Path) -> list[list[str]]:
     ]
 
 
-def run_script(name: str, place: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def run_script(name: str, place: Json) -> dict[str, Json]:
     """Run one of the scripts of tests/clients; returns its answers by the name of the case. Skips
     where it cannot be installed."""
     folder = packages.installed("frameworks", CLIENTS / "requirements.txt", _commands)

@@ -22,11 +22,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx2 as httpx
 from aiohttp import web
 
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, ROOT, Product
 
 GAP_S = 0.05
@@ -42,7 +42,7 @@ class SlowUpstream:
 
     url: str
 
-    def into(self, config: dict[str, Any]) -> dict[str, Any]:
+    def into(self, config: Json) -> Json:
         """The configuration with the models `slow*` and `quick*` of this upstream beside `demo`."""
         upstreams = config.get("upstreams", {}) | {
             "slow": {"dialect": "openai", "base_url": self.url + "/v1"}
@@ -141,7 +141,7 @@ def _line(process: "subprocess.Popen[str]") -> str:
 # --- the upstream's process ---
 
 
-def _chunk(text: str, finish: str | None = None) -> dict[str, Any]:
+def _chunk(text: str, finish: str | None = None) -> Json:
     choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
     return {
         "id": "chatcmpl-1",

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from tests.support.clients import packages
 from tests.support.clients.packages import CLIENTS, missing
+from tests.support.json_values import Json
 
 OLDEST_NODE = 20
 RUN_S = 45
@@ -38,7 +38,7 @@ def installed() -> Path:
     return packages.installed("clients", CLIENTS / "package.json", lambda _: [INSTALL])
 
 
-def run_script(folder: Path, name: str, place: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def run_script(folder: Path, name: str, place: Json) -> dict[str, Json]:
     """Run one of the scripts of tests/clients with its packages; returns its answers by the name of
     the case."""
     with tempfile.TemporaryDirectory(dir=folder) as own:

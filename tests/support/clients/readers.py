@@ -15,6 +15,7 @@ from protocol.request import DialectName
 from streams import layout
 from tests.support.checks.invariants import Recorded, Seen, call_faults, read_call, redis_faults
 from tests.support.clients.sdk_calls import tool as offered
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, parse_sse
 from tests.support.waiting import wait_for
 
@@ -38,12 +39,12 @@ def request(
     model: str = "demo",
     stream: bool = True,
     tool: bool = False,
-) -> dict[str, Any]:
+) -> Json:
     """A request body; with `tool` the model has a shell."""
     most, said = (
         ("max_output_tokens", "input") if dialect == "responses" else ("max_tokens", "messages")
     )
-    body: dict[str, Any] = {
+    body: Json = {
         "model": model,
         most: 4096,
         said: [{"role": "user", "content": prompt}],
@@ -59,7 +60,7 @@ class Reader(threading.Thread):
     def __init__(
         self,
         urls: str | Sequence[str],
-        body: dict[str, Any],
+        body: Json,
         *,
         dialect: DialectName = "openai",
         policy: str = "noop",
@@ -127,7 +128,7 @@ class Reader(threading.Thread):
             self.whole = True
 
     @property
-    def frames(self) -> list[dict[str, Any]]:
+    def frames(self) -> list[Json]:
         """The JSON of the frames that came."""
         return parse_sse(self.received)
 

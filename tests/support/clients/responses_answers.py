@@ -8,6 +8,7 @@ from typing import Any, Literal
 import openai
 
 from tests.support.clients.sdk_answers import sent
+from tests.support.json_values import Json
 
 ResponsesWay = Literal["iterate", "helper", "create"]
 RESPONSES_WAYS: dict[bool, tuple[ResponsesWay, ...]] = {
@@ -15,7 +16,6 @@ RESPONSES_WAYS: dict[bool, tuple[ResponsesWay, ...]] = {
     False: ("create",),
 }
 """By whether the answer is streamed."""
-Json = dict[str, Any]
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 

@@ -1,8 +1,8 @@
 """Schemas that unfold."""
 
-from typing import Any
+from tests.support.json_values import Json
 
-Schema = dict[str, Any]
+Schema = Json
 
 
 def doubled(levels: int) -> Schema:

@@ -16,6 +16,7 @@ import openai
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from protocol.request import DialectName
+from tests.support.json_values import Json
 
 Way = Literal["iterate", "helper", "beta helper", "create", "beta create"]
 WAYS: dict[DialectName, dict[bool, tuple[Way, ...]]] = {
@@ -24,7 +25,7 @@ WAYS: dict[DialectName, dict[bool, tuple[Way, ...]]] = {
 }
 """By dialect, and whether the answer is streamed."""
 REASONING = ("reasoning_content", "reasoning")
-Dump = Callable[[Any], dict[str, Any]]
+Dump = Callable[[Any], Json]
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
 _LISTS = ("annotations", "reasoning_details")
 _QUESTION: list[Any] = [{"role": "user", "content": "go on"}]
@@ -38,18 +39,16 @@ def arguments(text: str) -> Any:
         return text
 
 
-def full(model: Any) -> dict[str, Any]:
+def full(model: Any) -> Json:
     """All that an application can read of an SDK's object: fields that it knows and were not sent
     are None."""
-    dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings=False)
+    dumped: Json = model.model_dump(mode="json", by_alias=True, warnings=False)
     return dumped
 
 
-def sent(model: Any) -> dict[str, Any]:
+def sent(model: Any) -> Json:
     """What of it was sent."""
-    dumped: dict[str, Any] = model.model_dump(
-        mode="json", by_alias=True, exclude_unset=True, warnings=False
-    )
+    dumped: Json = model.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings=False)
     return dumped
 
 
@@ -80,7 +79,7 @@ class Clients:
             default_headers=headers,
         )
 
-    def tell(self, dialect: DialectName, way: Way, model: str, dump: Dump = full) -> dict[str, Any]:
+    def tell(self, dialect: DialectName, way: Way, model: str, dump: Dump = full) -> Json:
         """Ask and return what the application holds at the end. Raises the SDK's errors."""
         return (
             _openai(self.openai, way, model, dump)
@@ -107,14 +106,12 @@ class Direct(Clients):
         kind = "text/event-stream; charset=utf-8" if self._streams else "application/json"
         return httpx2.Response(200, headers={"content-type": kind}, content=self._body)
 
-    def read(
-        self, dialect: DialectName, way: Way, body: bytes, dump: Dump = full
-    ) -> dict[str, Any]:
+    def read(self, dialect: DialectName, way: Way, body: bytes, dump: Dump = full) -> Json:
         """Return what the SDK makes of these bytes."""
         self._body, self._streams = body, way in WAYS[dialect][True]
         return self.tell(dialect, way, "m", dump)
 
-    def accumulated(self, body: bytes) -> dict[str, Any]:
+    def accumulated(self, body: bytes) -> Json:
         """Return the completion that the SDK's own state makes of a stream."""
         self._body, self._streams = body, True
         state: Any = ChatCompletionStreamState()
@@ -125,7 +122,7 @@ class Direct(Clients):
         return sent(state.current_completion_snapshot)
 
 
-def _openai(client: openai.OpenAI, way: Way, model: str, dump: Dump) -> dict[str, Any]:
+def _openai(client: openai.OpenAI, way: Way, model: str, dump: Dump) -> Json:
     completions = client.chat.completions
     if way == "create":
         return dump(completions.create(model=model, messages=_QUESTION))
@@ -146,9 +143,9 @@ def _openai(client: openai.OpenAI, way: Way, model: str, dump: Dump) -> dict[str
             return dump(events.current_completion_snapshot)
 
 
-def _iterated_chunks(chunks: Any, dump: Dump) -> dict[str, Any]:
+def _iterated_chunks(chunks: Any, dump: Dump) -> Json:
     """An application's own loop over chunks."""
-    said: dict[str, Any] = {
+    said: Json = {
         "content": "",
         "refusal": None,
         "reasoning": "",
@@ -181,7 +178,7 @@ def _iterated_chunks(chunks: Any, dump: Dump) -> dict[str, Any]:
     return said
 
 
-def _take_delta(said: dict[str, Any], delta: Any, problems: list[str]) -> None:
+def _take_delta(said: Json, delta: Any, problems: list[str]) -> None:
     extra = delta.model_extra or {}
     parts = {
         "reasoning": next((extra[f] for f in REASONING if extra.get(f)), ""),
@@ -210,8 +207,8 @@ def _take_delta(said: dict[str, Any], delta: Any, problems: list[str]) -> None:
         calls[call.index]["arguments"] += call.function.arguments or ""
 
 
-def _anthropic(client: anthropic.Anthropic, way: Way, model: str, dump: Dump) -> dict[str, Any]:
-    ask: dict[str, Any] = {"model": model, "max_tokens": 1000, "messages": _QUESTION}
+def _anthropic(client: anthropic.Anthropic, way: Way, model: str, dump: Dump) -> Json:
+    ask: Json = {"model": model, "max_tokens": 1000, "messages": _QUESTION}
     if way == "create":
         return dump(client.messages.create(**ask))
     if way == "beta create":
@@ -224,9 +221,9 @@ def _anthropic(client: anthropic.Anthropic, way: Way, model: str, dump: Dump) ->
         return dump(events.get_final_message())
 
 
-def _iterated_events(events: Any, dump: Dump) -> dict[str, Any]:
+def _iterated_events(events: Any, dump: Dump) -> Json:
     """An application's own loop over events."""
-    said: dict[str, Any] = {"content": [], "problems": []}
+    said: Json = {"content": [], "problems": []}
     problems: list[str] = said["problems"]
     is_open = ended = False
     for event in events:
@@ -274,7 +271,7 @@ def _iterated_events(events: Any, dump: Dump) -> dict[str, Any]:
     return said
 
 
-def _join(block: dict[str, Any], delta: dict[str, Any]) -> None:
+def _join(block: Json, delta: Json) -> None:
     kind = delta["type"]
     if kind in _JOINED:
         block[_JOINED[kind]] += delta[_JOINED[kind]]

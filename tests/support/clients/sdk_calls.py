@@ -10,6 +10,7 @@ import anthropic
 import openai
 
 from protocol.request import DialectName
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY
 
 Mode = Literal["whole", "iterate", "helper"]
@@ -38,10 +39,10 @@ class Call:
 
     id: str
     name: str
-    arguments: dict[str, Any]
+    arguments: Json
 
     @property
-    def plain(self) -> tuple[str, dict[str, Any]]:
+    def plain(self) -> tuple[str, Json]:
         """Name and arguments."""
         return self.name, self.arguments
 
@@ -56,12 +57,12 @@ class Said:
     calls: list[Call]
     stop: str
     tokens: tuple[int, int] | None
-    message: dict[str, Any]
+    message: Json
     id: str
     model: str
 
     @property
-    def plain_calls(self) -> list[tuple[str, dict[str, Any]]]:
+    def plain_calls(self) -> list[tuple[str, Json]]:
         """Names and arguments."""
         return [c.plain for c in self.calls]
 
@@ -77,7 +78,7 @@ def anthropic_client(url: str, key: str = KEY) -> anthropic.Anthropic:
     return anthropic.Anthropic(base_url=url, api_key=key, max_retries=0, timeout=TIMEOUT_S)
 
 
-def tool(dialect: DialectName, name: str, **properties: str) -> dict[str, Any]:
+def tool(dialect: DialectName, name: str, **properties: str) -> Json:
     """A tool whose parameters are names and JSON types."""
     schema = {"type": "object", "properties": {n: {"type": t} for n, t in properties.items()}}
     about = {"name": name, "description": f"{name} tool"}
@@ -89,7 +90,7 @@ def tool(dialect: DialectName, name: str, **properties: str) -> dict[str, Any]:
     return {"type": "function", "function": {**about, "parameters": schema}}
 
 
-def results(dialect: DialectName, said: Said, contents: Sequence[str]) -> list[dict[str, Any]]:
+def results(dialect: DialectName, said: Said, contents: Sequence[str]) -> list[Json]:
     """The turn of the assistant and the results of its calls, as the next messages of the
     conversation."""
     if dialect == "openai":
@@ -119,7 +120,7 @@ def ask(
 ) -> Said:
     """Ask with the dialect's SDK."""
     turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-    request: dict[str, Any] = {"model": model, "messages": turns, **more}
+    request: Json = {"model": model, "messages": turns, **more}
     if tools:
         request["tools"] = list(tools)
     if headers:
@@ -127,7 +128,7 @@ def ask(
     return (_ask_openai if dialect == "openai" else _ask_anthropic)(url, key, mode, request)
 
 
-def _ask_openai(url: str, key: str, mode: Mode, request: dict[str, Any]) -> Said:
+def _ask_openai(url: str, key: str, mode: Mode, request: Json) -> Said:
     with openai_client(url, key) as client:
         if mode == "whole":
             return _openai_said(client.chat.completions.create(**request))
@@ -193,7 +194,7 @@ def _openai_made(
     identity: str,
     model: str,
 ) -> Said:
-    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    message: Json = {"role": "assistant", "content": text or None}
     if calls:
         message["tool_calls"] = [
             {"id": i, "type": "function", "function": {"name": n, "arguments": a}}
@@ -212,7 +213,7 @@ def _openai_made(
     )
 
 
-def _ask_anthropic(url: str, key: str, mode: Mode, request: dict[str, Any]) -> Said:
+def _ask_anthropic(url: str, key: str, mode: Mode, request: Json) -> Said:
     request = {"max_tokens": 1000, **request}
     with anthropic_client(url, key) as client:
         if mode == "whole":
@@ -227,7 +228,7 @@ def _ask_anthropic(url: str, key: str, mode: Mode, request: dict[str, Any]) -> S
 
 
 def _anthropic_iterated(parts: Any) -> Said:
-    blocks: dict[int, dict[str, Any]] = {}
+    blocks: dict[int, Json] = {}
     inputs: dict[int, str] = {}
     start, stop, usage, ended = None, "", None, False
     is_open: int | None = None
@@ -277,9 +278,7 @@ def _anthropic_said(answer: anthropic.types.Message) -> Said:
     )
 
 
-def _anthropic_made(
-    blocks: list[dict[str, Any]], stop: str, usage: dict[str, Any], identity: str, model: str
-) -> Said:
+def _anthropic_made(blocks: list[Json], stop: str, usage: Json, identity: str, model: str) -> Said:
     for block in blocks:
         block.pop("parsed_output", None)
     prompt = sum(

@@ -1,6 +1,5 @@
 """Requests of chat/completions and what they are in the Messages dialect."""
 
-import json
 from typing import Any
 
 import pydantic
@@ -13,6 +12,8 @@ from protocol.errors import InvalidRequest
 from protocol.request import ChatRequest
 from protocol.server_tools.data import table
 from protocol.target import Target, Translated
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import sent_body
 
 EVERY = frozenset(table().families)
 OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = (
@@ -25,7 +26,7 @@ OLD, UNKNOWN, BUDGET, ADAPTIVE, NEWEST = (
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
-TOOL: dict[str, Any] = {
+TOOL: Json = {
     "type": "function",
     "function": {"name": "f", "description": "d", "parameters": SCHEMA},
 }
@@ -39,15 +40,15 @@ validate = pydantic.TypeAdapter(
 ).validate_python
 
 
-def read(body: dict[str, Any]) -> ChatRequest:
+def read(body: Json) -> ChatRequest:
     """A request as a client of chat/completions sends it, read."""
     return CLIENTS["openai"].decode_request(
-        json.dumps({"model": UNKNOWN, "messages": [USER]} | body).encode(), endpoint="chat"
+        as_json({"model": UNKNOWN, "messages": [USER]} | body), endpoint="chat"
     )
 
 
 def translate(
-    *, families: frozenset[str] = EVERY, target: dict[str, Any] | None = None, **body: Any
+    *, families: frozenset[str] = EVERY, target: Json | None = None, **body: Any
 ) -> Translated:
     """That request, written for an upstream of the Messages dialect."""
     return codecs.encode_request(
@@ -55,9 +56,9 @@ def translate(
     )
 
 
-def cross(**body: Any) -> dict[str, Any]:
+def cross(**body: Any) -> Json:
     """The body for the provider; it fits the SDK's own types."""
-    written: dict[str, Any] = json.loads(translate(**body).body or b"")
+    written: Json = sent_body(translate(**body))
     validate({k: v for k, v in written.items() if k != "stream"})
     return written
 
@@ -70,7 +71,7 @@ def refused(**body: Any) -> str:
     return caught.value.param or ""
 
 
-def call(identity: str, name: str = "f", arguments: str = "{}") -> dict[str, Any]:
+def call(identity: str, name: str = "f", arguments: str = "{}") -> Json:
     """A tool call in an assistant message."""
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
 
@@ -79,17 +80,17 @@ SYSTEM = {"role": "system", "content": "s"}
 ANSWER = {"role": "assistant", "content": "y"}
 
 
-def image(url: Any, **more: Any) -> dict[str, Any]:
+def image(url: Any, **more: Any) -> Json:
     """A part with an image."""
     return {"type": "image_url", "image_url": {"url": url, **more}}
 
 
-def file(**values: Any) -> dict[str, Any]:
+def file(**values: Any) -> Json:
     """A part with a file."""
     return {"type": "file", "file": values}
 
 
-LEGACY: dict[str, Any] = {
+LEGACY: Json = {
     "messages": [
         USER,
         {
@@ -110,6 +111,6 @@ LEGACY: dict[str, Any] = {
 }
 
 
-def json_schema(schema: Any = SCHEMA, **more: Any) -> dict[str, Any]:
+def json_schema(schema: Any = SCHEMA, **more: Any) -> Json:
     """A form of the answer."""
     return {"type": "json_schema", "json_schema": {"name": "weather", "schema": schema, **more}}

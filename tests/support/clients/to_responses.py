@@ -1,12 +1,12 @@
 """Requests for a Responses provider."""
 
-from typing import Any
-
 from openai.types.responses.response_create_params import (
     ResponseCreateParamsNonStreaming,
     ResponseCreateParamsStreaming,
 )
 from pydantic import TypeAdapter
+
+from tests.support.json_values import Json
 
 STREAMED, WHOLE = (
     TypeAdapter(ResponseCreateParamsStreaming),
@@ -15,7 +15,7 @@ STREAMED, WHOLE = (
 ENCRYPTED = "reasoning.encrypted_content"
 
 
-def paired(items: list[dict[str, Any]]) -> None:
+def paired(items: list[Json]) -> None:
     """What the vendor refuses: an output without its call, reasoning with nothing behind it, ids of
     what is kept nowhere."""
     called: set[str] = set()

@@ -12,6 +12,7 @@ import httpx2 as httpx
 
 from protocol.request import DialectName
 from tests.support.checks.invariants import Connection, Seen, call_faults, read_call, settle
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY
 
 Kind = Literal["text", "allowed", "blocked", "whole"]
@@ -37,9 +38,9 @@ class Finished(NamedTuple):
 
 def request(
     dialect: DialectName, kind: Kind, words: str = "", model: str = "demo"
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, Json]:
     """Path and body of a call of the demo model."""
-    body: dict[str, Any] = {"model": model, "stream": kind != "whole", "max_tokens": 100}
+    body: Json = {"model": model, "stream": kind != "whole", "max_tokens": 100}
     body["messages"] = [{"role": "user", "content": words or _WORDS[kind]}]
     if kind in ("allowed", "blocked"):
         function = {"name": "bash", "parameters": _BASH}

@@ -20,6 +20,7 @@ from pages.routes import ROUTES
 from protocol.errors import NotFound
 from settings.config import Config
 from settings.runtime import Runtime
+from tests.support.json_values import Json
 
 Made = TypeVar("Made")
 WHO = Who("dev", "0123456789abcdef", frozenset(("auditor",)), "login-1")
@@ -83,7 +84,7 @@ class Pages:
 
 @asynccontextmanager
 async def pages_of(
-    database_url: str, config: dict[str, Any], redis_url: str = "redis://127.0.0.1:1"
+    database_url: str, config: Json, redis_url: str = "redis://127.0.0.1:1"
 ) -> AsyncIterator[Pages]:
     """Lend the pages of a record, as a process with this configuration serves them."""
     reader = AuditReader.open(database_url)
@@ -98,7 +99,7 @@ async def pages_of(
 
 def ask(
     database_url: str,
-    config: dict[str, Any],
+    config: Json,
     work: Callable[[Pages], Awaitable[Made]],
     redis_url: str = "redis://127.0.0.1:1",
 ) -> Made:

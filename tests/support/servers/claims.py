@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from hashlib import sha256
 from typing import Any
 
 from settings.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection
-from streams.layout import Start
 from streams.scripts import Claimed
 from tests.support.servers.dispatch import Adopted
+from tests.support.worker_calls import start_of
 from workers.policy.claims import Claims
 
 GATEWAY = "gw-1"
@@ -19,22 +18,7 @@ COUNT = 12
 
 async def begin(redis: Connection, body: bytes = b"{}") -> str:
     call_id = layout.new_call_id()
-    start = Start(
-        call_id=call_id,
-        at=1,
-        gateway=GATEWAY,
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("default",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=sha256(body).digest(),
-    )
+    start = start_of(body, call_id, gateway=GATEWAY, policies=("default",))
     bounds = scripts.StartBounds(1000, 1000, 60_000, 600_000, 600_000)
     assert await scripts.start(redis, bounds, [(start, body)]) == [b"OK"]
     return call_id

@@ -3,24 +3,22 @@ gateway began there, and one worker."""
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from types import SimpleNamespace
-from typing import Any
 
 from settings.config import Config
 from settings.runtime import Runtime
 from streams import layout, scripts
 from streams.connection import Connection
-from streams.layout import Start
+from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_until
+from tests.support.worker_calls import start_of
 from workers.policy.call.owned import OwnedCall
 from workers.policy.worker import PolicyWorker
 
 GATEWAY = "gw-1"
-BODY = json.dumps(
+BODY = as_json(
     {
         "model": "demo",
         "stream": True,
@@ -29,7 +27,7 @@ BODY = json.dumps(
             {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
         ],
     }
-).encode()
+)
 
 
 @asynccontextmanager
@@ -53,7 +51,7 @@ async def with_gateway(redis_url: str) -> AsyncIterator[Connection]:
         yield connection
 
 
-class Adopted(dict[str, Any]):
+class Adopted(Json):
     """What claims need of a worker's calls: here each is what was claimed, or anything."""
 
     def __init__(self, redis: Connection, room: int = 100) -> None:
@@ -69,21 +67,15 @@ class Adopted(dict[str, Any]):
 async def begin(redis: Connection, policy: str = "", body: bytes = BODY, key: str = "k") -> str:
     """Begin a call as that gateway does."""
     call_id = layout.new_call_id()
-    start = Start(
-        call_id=call_id,
-        at=1,
+    start = start_of(
+        body,
+        call_id,
         gateway=GATEWAY,
-        dialect="openai",
-        endpoint="chat",
         key=key,
         policies=("default",),
         policy=policy,
-        session="",
         nonce="5e" * 16,
-        deadline=2,
         key_id=key,
-        policy_sets=(),
-        body_sha256=sha256(body).digest(),
     )
     bounds = scripts.StartBounds(1000, 1000, 60_000, 600_000, 600_000)
     assert await scripts.start(redis, bounds, [(start, body)]) == [b"OK"]
@@ -102,7 +94,7 @@ async def dispatched(redis: Connection, worker: PolicyWorker, key: str = "k") ->
 
 @asynccontextmanager
 async def working(
-    redis_url: str, database_url: str, name: str, config: dict[str, Any], policy_set: str = ""
+    redis_url: str, database_url: str, name: str, config: Json, policy_set: str = ""
 ) -> AsyncIterator[PolicyWorker]:
     """Run a policy worker in this process, which is gone at the end as if killed."""
     settings = Runtime(
@@ -120,3 +112,21 @@ async def working(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+async def sent_request(worker: PolicyWorker, call_id: str) -> OwnedCall:
+    """The call, once its request went out from this worker."""
+    await wait_until(
+        lambda: call_id in worker.calls and worker.calls[call_id].queue.released == 1,
+        what="the request is dispatched",
+    )
+    return worker.calls[call_id]
+
+
+async def took_over(worker: PolicyWorker, call_id: str) -> OwnedCall:
+    """The call, once this worker has replayed it."""
+    await wait_until(
+        lambda: call_id in worker.calls and not worker.calls[call_id].is_replayed,
+        what="the takeover",
+    )
+    return worker.calls[call_id]

@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import functools
 import gc
-import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, MutableMapping
@@ -50,6 +49,7 @@ from tests.support.checks.invariants import (
     redis_faults,
 )
 from tests.support.checks.record import fresh_database
+from tests.support.json_values import as_json
 from tests.support.servers.product import KEY
 from tests.support.servers.stores_shared import valkey_server
 from tests.support.servers.wire import Fault, PostgresLink, RedisLink, Watch, Wire
@@ -354,7 +354,7 @@ class Lane:
         body = [
             {
                 "type": "http.request",
-                "body": json.dumps(kind.request()).encode(),
+                "body": as_json(kind.request()),
                 "more_body": False,
             }
         ]

@@ -24,6 +24,7 @@ import yaml
 
 from sluice.processes import Process, heed_hangup
 from sluice.up.embedded import is_socket_path
+from tests.support.json_values import Json
 from tests.support.servers import forked as forked_servers
 from tests.support.servers.ports import free_port
 
@@ -46,7 +47,7 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def base_config() -> dict[str, Any]:
+def base_config() -> Json:
     """Two keys (all roles; client only) and the policies of a first start."""
     return {
         "policies": {
@@ -138,9 +139,7 @@ def _run(command: list[str], env: dict[str, str], log: Path, ready_fd: int) -> P
 class Product:
     """Processes of one product; `children` are in the order of their start."""
 
-    def __init__(
-        self, folder: Path, redis_url: str, database_url: str, config: dict[str, Any]
-    ) -> None:
+    def __init__(self, folder: Path, redis_url: str, database_url: str, config: Json) -> None:
         self.folder, self.redis_url, self.database_url = folder, redis_url, database_url
         pages = folder / "pages.sock"
         # as `up` chooses
@@ -246,7 +245,7 @@ def running(
     folder: Path,
     redis_url: str,
     database_url: str,
-    config: dict[str, Any] | None = None,
+    config: Json | None = None,
     *,
     policy: int = 1,
 ) -> Iterator[Product]:
@@ -257,6 +256,6 @@ def running(
         yield product
 
 
-def parse_sse(body: bytes) -> list[dict[str, Any]]:
+def parse_sse(body: bytes) -> list[Json]:
     """The JSON payloads of a stream."""
     return [json.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: {")]

@@ -32,7 +32,6 @@ class _Way:
 
     is_open: asyncio.Event
     delay_s: float = 0.0
-    bytes_per_s: float | None = None
     passed: int = 0
     alter: Callable[[bytes], bytes] | None = None
 
@@ -70,11 +69,6 @@ class Proxy:
         ).geturl()
 
     @property
-    def open_links(self) -> int:
-        """Connections that are open now."""
-        return len(self._links)
-
-    @property
     def passed(self) -> tuple[int, int]:
         """Bytes that went to the server and from it."""
         return self._requests.passed, self._replies.passed
@@ -107,10 +101,6 @@ class Proxy:
     def delay(self, seconds: float) -> None:
         """Every byte takes so much longer, each way."""
         self._requests.delay_s = self._replies.delay_s = seconds
-
-    def throttle(self, bytes_per_s: float) -> None:
-        """No connection gets more than so many bytes a second through, each way."""
-        self._requests.bytes_per_s = self._replies.bytes_per_s = bytes_per_s
 
     def alter_requests(self, change: Callable[[bytes], bytes] | None) -> None:
         """Every block of bytes to the server is passed through `change`, on the proxy's thread;
@@ -154,7 +144,7 @@ class Proxy:
     def heal(self) -> None:
         """Everything passes again, what was held back first."""
         for way in (self._requests, self._replies):
-            way.delay_s, way.bytes_per_s, way.alter = 0.0, None, None
+            way.delay_s, way.alter = 0.0, None
             self._do(way.is_open.set)
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
 
@@ -213,19 +203,11 @@ class Proxy:
             self._end(link, _reset)
 
     async def _forward(self, way: _Way, data: bytes, sink: asyncio.StreamWriter) -> None:
-        while data:
+        if data:
             await way.is_open.wait()
-            rate = way.bytes_per_s
-            piece, data = (
-                (data, b"")
-                if rate is None
-                else (data[: max(1, int(rate / 20))], data[max(1, int(rate / 20)) :])
-            )
-            sink.write(piece)
-            way.passed += len(piece)
+            sink.write(data)
+            way.passed += len(data)
             await sink.drain()
-            if rate is not None:
-                await asyncio.sleep(len(piece) / rate)
 
     def _cut(self) -> None:
         for link in list(self._links):

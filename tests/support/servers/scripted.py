@@ -1,35 +1,20 @@
 """The Lua scripts as gateways and workers run them, each with a call's keys and some arguments."""
 
 import time
-from hashlib import sha256
 
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Reply, Start
 from streams.scripts import ClaimAnswer, Claimed, Delivery, FencedEnd
 from tests.support.servers.dispatch import GATEWAY
+from tests.support.worker_calls import start_of
 
 LEASE_MS = 5_000
 
 
 def make_start(call_id: str, body: bytes = b"{}") -> Start:
     """What a gateway says at a call's beginning."""
-    return Start(
-        call_id=call_id,
-        at=1,
-        gateway=GATEWAY,
-        dialect="openai",
-        endpoint="chat",
-        key="k",
-        policies=("default",),
-        policy="",
-        session="",
-        nonce="n",
-        deadline=2,
-        key_id="k",
-        policy_sets=(),
-        body_sha256=sha256(body).digest(),
-    )
+    return start_of(body, call_id, gateway=GATEWAY, policies=("default",))
 
 
 def bounds(

@@ -26,6 +26,8 @@ from sluice.up import embedded
 from tests.support.waiting import wait_for
 
 _START_S = 30.0
+Stores = tuple[Path, str, str]
+"""A folder for a product, and the addresses of its Redis and its PostgreSQL."""
 
 
 class Server:

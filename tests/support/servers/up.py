@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.processes import heed_hangup
+from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -35,9 +36,9 @@ class Up:
         """What it wrote to standard error."""
         return self.err.read_text()
 
-    def ready(self) -> dict[str, Any]:
+    def ready(self) -> Json:
         """Wait for the object that `--json` prints, and return it."""
-        found: dict[str, Any] = json.loads(self.printed())
+        found: Json = json.loads(self.printed())
         return found
 
     def printed(self) -> str:
@@ -92,12 +93,12 @@ def up(
             process.wait(START_S)
 
 
-def ask(ready: dict[str, Any], path: str, body: Any = None) -> dict[str, Any]:
+def ask(ready: Json, path: str, body: Any = None) -> Json:
     """Send one request with the launcher's key and return the decoded answer."""
-    data = None if body is None else json.dumps(body).encode()
+    data = None if body is None else as_json(body)
     headers = {"authorization": f"Bearer {ready['key']}", "content-type": "application/json"}
     with urllib.request.urlopen(
         urllib.request.Request(ready["url"] + path, data, headers), timeout=20
     ) as answer:
-        found: dict[str, Any] = json.load(answer)
+        found: Json = json.load(answer)
         return found

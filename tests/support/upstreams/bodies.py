@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.support.checks.outcomes import payloads
 from tests.support.clients.sdk_answers import Direct, sent
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import Recording, framed
 
 
@@ -30,7 +31,7 @@ def mended(recording: Recording) -> bytes:
             "anthropic", [json.dumps(f) for n, f in enumerate(frames) if n not in starts[1:]]
         )
     values = [value for _, value in payloads(recording.body) if value != "[DONE]"]
-    named: dict[str, Any] = next((v for v in values if v.get("id")), {})
+    named: Json = next((v for v in values if v.get("id")), {})
     calls = _Calls()
     finished = False
     choices = [choice for value in values for choice in value.get("choices") or ()]
@@ -67,7 +68,7 @@ class _Calls:
         self.arguments: list[str] = []
         self._places: dict[Any, int] = {}
 
-    def number(self, call: dict[str, Any]) -> None:
+    def number(self, call: Json) -> None:
         """Give the delta of a call its place: a new id is a new call, even where the index was used
         before."""
         index, identity = call.get("index"), call.get("id")
@@ -78,14 +79,14 @@ class _Calls:
         call["index"] = self._places[index]
         self.arguments[call["index"]] += call["function"].get("arguments") or ""
 
-    def rest(self, delta: dict[str, Any]) -> dict[str, Any]:
+    def rest(self, delta: Json) -> Json:
         """The tool calls of the last delta, and "{}" for those that have nothing."""
         empty = [n for n, text in enumerate(self.arguments) if not text]
         more = [{"index": n, "function": {"arguments": "{}"}} for n in empty]
         return {"tool_calls": [*(delta.get("tool_calls") or ()), *more]} if more else {}
 
 
-def _first_detail(recording: Recording) -> dict[str, Any]:
+def _first_detail(recording: Recording) -> Json:
     choices = [
         c
         for _, value in payloads(recording.body)
@@ -105,7 +106,7 @@ def whole_body(recording: Recording, direct: Direct) -> bytes:
         message = direct.read("anthropic", "beta helper", recording.body, sent)
         for block in message["content"]:
             block.pop("parsed_output", None)
-        return json.dumps(message).encode()
+        return as_json(message)
     completion = direct.accumulated(mended(recording))
     completion["object"] = "chat.completion"
     for choice in completion["choices"]:
@@ -119,4 +120,4 @@ def whole_body(recording: Recording, direct: Direct) -> bytes:
             detail |= {
                 k: v for k, v in _first_detail(recording).items() if k in ("type", "format", "id")
             }
-    return json.dumps(completion).encode()
+    return as_json(completion)

@@ -1,13 +1,12 @@
 """Chunks of chat/completions with words beside their content."""
 
-from typing import Any
-
 from protocol.bytes.json_strict import dumps
 from protocol.request import DialectName
+from tests.support.json_values import Json
 
 CHUNK = {"id": "x", "model": "gpt-x", "object": "chat.completion.chunk", "created": 1}
 STOP = {"index": 0, "delta": {}, "finish_reason": "stop"}
-TOOLS: dict[DialectName, list[dict[str, Any]]] = {
+TOOLS: dict[DialectName, list[Json]] = {
     "openai": [
         {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
     ],
@@ -16,7 +15,7 @@ TOOLS: dict[DialectName, list[dict[str, Any]]] = {
 }
 
 
-def stream(first: dict[str, Any], last: dict[str, Any], *more: dict[str, Any]) -> bytes:
+def stream(first: Json, last: Json, *more: Json) -> bytes:
     chunks = [
         {**CHUNK, "choices": [{"index": 0, "delta": {"content": "hello"}}], **first},
         {**CHUNK, "choices": [STOP], **last},

@@ -1,6 +1,5 @@
 """Answers of chat/completions in pieces and whole, decoded and encoded."""
 
-import json
 from typing import Any
 
 from protocol import codecs
@@ -12,12 +11,13 @@ from protocol.events import (
 )
 from protocol.request import ChatRequest, Tool
 from tests.support.clients.sdk import openai_answer
+from tests.support.json_values import Json, as_json
 
 HEAD = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 TOOLS = (Tool("patch", kind="custom"), Tool("f"))
 
 
-def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> dict[str, Any]:
+def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> Json:
     """A chunk with these fields in its delta."""
     return {
         **HEAD,
@@ -25,21 +25,19 @@ def chunk(finish: str | None = None, logprobs: Any = None, **fields: Any) -> dic
     }
 
 
-def body_of(*chunks: dict[str, Any]) -> bytes:
+def body_of(*chunks: Json) -> bytes:
     """Chunks as they come on the wire."""
-    return (
-        b"".join(b"data: " + json.dumps(c).encode() + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
-    )
+    return b"".join(b"data: " + as_json(c) + b"\n\n" for c in chunks) + b"data: [DONE]\n\n"
 
 
-def stream(*chunks: dict[str, Any], unknown: frozenset[str] = frozenset()) -> list[Event]:
+def stream(*chunks: Json, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """The events of these chunks."""
     splitter, decoder = EventSplitter(1 << 24), DIALECTS["openai"].decoder(unknown)
     return [e for c in splitter.feed(body_of(*chunks)) for e in decoder.feed(c)] + decoder.finish()
 
 
 def whole(
-    message: dict[str, Any],
+    message: Json,
     finish: str = "stop",
     unknown: frozenset[str] = frozenset(),
     **choice: Any,
@@ -50,7 +48,7 @@ def whole(
     ]
     return codecs.decode_whole(
         "openai",
-        json.dumps({**HEAD, "object": "chat.completion", "choices": choices}).encode(),
+        as_json({**HEAD, "object": "chat.completion", "choices": choices}),
         unknown,
     )
 
@@ -83,7 +81,7 @@ def opaque(events: list[Event]) -> list[str]:
     return [e.what for e in events if isinstance(e, Opaque)]
 
 
-def token(text: str, **more: Any) -> dict[str, Any]:
+def token(text: str, **more: Any) -> Json:
     """A token's log probability."""
     return {
         "token": text,

@@ -1,7 +1,6 @@
 """Converse answers, as Bedrock would send them: events as messages of a binary event stream, and
 botocore's reading of one."""
 
-import json
 from typing import Any
 
 import botocore.session
@@ -9,16 +8,17 @@ from botocore.eventstream import EventStream
 from botocore.parsers import EventStreamJSONParser
 
 from protocol.bytes.eventstream import message
+from tests.support.json_values import Json, as_json
 
 STREAM_TYPE = "application/vnd.amazon.eventstream"
-Event = tuple[str, dict[str, Any]]
+Event = tuple[str, Json]
 
 
 def framed(name: str, body: Any, **headers: str) -> bytes:
     """One event; other `headers` by their names without the colon, `_` for `-`."""
     said = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
     said |= {":" + key.replace("_", "-"): value for key, value in headers.items()}
-    return message(said, json.dumps(body).encode())
+    return message(said, as_json(body))
 
 
 def exception(name: str, text: str) -> bytes:
@@ -29,7 +29,7 @@ def exception(name: str, text: str) -> bytes:
             ":content-type": "application/json",
             ":message-type": "exception",
         },
-        json.dumps({"message": text}).encode(),
+        as_json({"message": text}),
     )
 
 
@@ -121,11 +121,11 @@ def service() -> Any:
     return botocore.session.get_session().get_service_model("bedrock-runtime")
 
 
-def read_by_botocore(body: bytes) -> dict[str, Any]:
+def read_by_botocore(body: bytes) -> Json:
     """What botocore reads out of a stream: texts and thinking by block, calls, why it ended,
     tokens. Raises EventStreamError."""
     shape = service().operation_model("ConverseStream").output_shape.members["stream"]
-    found: dict[str, Any] = {
+    found: Json = {
         "text": {},
         "thinking": {},
         "signature": {},

@@ -4,10 +4,10 @@ OpenAI, streamed and whole."""
 import json
 import struct
 from pathlib import Path
-from typing import Any
 
 from protocol.dialects.table import DIALECTS
 from protocol.request import DialectName
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import ROOT, Recording
 from tests.support.upstreams.replay import Cutting, Reply, stream
 
@@ -22,7 +22,6 @@ APIS: dict[str, DialectName] = {
 """Claude by Invoke is not here: it is a matter of a door (tests of providers/doors)."""
 NO_ANSWERS = ("openai-responses/input-tokens",)
 _EVENT_STREAM = "application/vnd.amazon.eventstream"
-Json = dict[str, Any]
 
 
 def dialect_recordings(folder: Path = DIALECT_STREAMS) -> list[Recording]:
@@ -70,11 +69,7 @@ def whole_of(recording: Recording) -> bytes | None:
         return recording.body
     if recording.dialect == "responses":
         last: Json = _payloads(recording.body)[-1].get("response") or {}
-        return (
-            json.dumps(last).encode()
-            if last.get("status") == "completed" and last.get("output")
-            else None
-        )
+        return as_json(last) if last.get("status") == "completed" and last.get("output") else None
     if recording.dialect == "gemini":
         return _whole_gemini(_payloads(recording.body))
     return _whole_converse(recording.body) if recording.dialect == "converse" else None
@@ -102,9 +97,9 @@ def _whole_gemini(chunks: list[Json]) -> bytes | None:
                     return None
                 _join(parts, part)
             candidate |= {k: v for k, v in one.items() if k != "content"}
-    return json.dumps(
+    return as_json(
         chunks[-1] | {"candidates": [candidate | {"content": {"role": "model", "parts": parts}}]}
-    ).encode()
+    )
 
 
 def _join(parts: list[Json], part: Json) -> None:
@@ -150,7 +145,7 @@ def _whole_converse(body: bytes) -> bytes | None:
         if "toolUse" in block:
             block["toolUse"]["input"] = json.loads(block["toolUse"].get("input") or "{}")
     made["output"]["message"]["content"] = list(blocks.values())
-    return json.dumps(made).encode()
+    return as_json(made)
 
 
 def _take(block: Json, delta: Json) -> bool:

@@ -6,17 +6,18 @@ from typing import Any
 from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.events import Event, Opaque
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import framed
 
 
-def stream(*frames: dict[str, Any], unknown: tuple[str, ...] = ()) -> list[Event]:
+def stream(*frames: Json, unknown: tuple[str, ...] = ()) -> list[Event]:
     """The events of these frames."""
     decoder = DIALECTS["anthropic"].decoder(frozenset(unknown))
     chunks = [framed("anthropic", [json.dumps(f)]) for f in frames]
     return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.finish()
 
 
-def whole(*content: dict[str, Any], unknown: tuple[str, ...] = (), **fields: Any) -> list[Event]:
+def whole(*content: Json, unknown: tuple[str, ...] = (), **fields: Any) -> list[Event]:
     """The events of a whole message with these blocks."""
     body = {
         "id": "m",
@@ -27,10 +28,10 @@ def whole(*content: dict[str, Any], unknown: tuple[str, ...] = (), **fields: Any
         "stop_reason": "end_turn",
         **fields,
     }
-    return codecs.decode_whole("anthropic", json.dumps(body).encode(), frozenset(unknown))
+    return codecs.decode_whole("anthropic", as_json(body), frozenset(unknown))
 
 
-def message(**fields: Any) -> dict[str, Any]:
+def message(**fields: Any) -> Json:
     """A message_start."""
     return {
         "type": "message_start",
@@ -45,22 +46,22 @@ def message(**fields: Any) -> dict[str, Any]:
     }
 
 
-def start(index: int, **block: Any) -> dict[str, Any]:
+def start(index: int, **block: Any) -> Json:
     """A content_block_start."""
     return {"type": "content_block_start", "index": index, "content_block": block}
 
 
-def delta(index: int, kind: str, **fields: Any) -> dict[str, Any]:
+def delta(index: int, kind: str, **fields: Any) -> Json:
     """A content_block_delta."""
     return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **fields}}
 
 
-def stop(index: int) -> dict[str, Any]:
+def stop(index: int) -> Json:
     """A content_block_stop."""
     return {"type": "content_block_stop", "index": index}
 
 
-def end(reason: str | None = "end_turn", **fields: Any) -> list[dict[str, Any]]:
+def end(reason: str | None = "end_turn", **fields: Any) -> list[Json]:
     """A message_delta and a message_stop."""
     return [
         {

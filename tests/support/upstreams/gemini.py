@@ -4,24 +4,23 @@ requests written for it."""
 import json
 from typing import Any
 
-import httpx2
-from google import genai
 from google.genai import types
 
 from protocol import codecs
-from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import StoredTurn
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, Event, Opaque, TextDelta
 from protocol.request import DialectName
 from protocol.target import Target, Translated
 from tests.support.checks.decoding import decode, turns_of
+from tests.support.json_values import Json, as_json
+from tests.support.request_codecs import read_request
 from tests.support.upstreams.turns import events
 
 MODEL = "gemini-3-pro-preview"
 USAGE = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
 
 
-def call(name: str = "weather", signature: str = "", **args: Any) -> dict[str, Any]:
+def call(name: str = "weather", signature: str = "", **args: Any) -> Json:
     """A part that is a call."""
     return {"functionCall": {"name": name, "args": args}} | (
         {"thoughtSignature": signature} if signature else {}
@@ -35,7 +34,7 @@ def piece(
     goes_on: bool = True,
     text_goes_on: bool = False,
     **fields: Any,
-) -> dict[str, Any]:
+) -> Json:
     """A part that is a piece of a call."""
     kind = {str: "stringValue", bool: "boolValue", int: "numberValue", float: "numberValue"}.get(
         type(value), "nullValue"
@@ -52,7 +51,7 @@ def piece(
     return {"functionCall": fields | said | ({"willContinue": True} if goes_on else {})}
 
 
-def answer(*parts: dict[str, Any], finish: str | None = "STOP", **candidate: Any) -> dict[str, Any]:
+def answer(*parts: Json, finish: str | None = "STOP", **candidate: Any) -> Json:
     """A whole answer, or a chunk of a stream."""
     held = {"content": {"role": "model", "parts": list(parts)}} if parts else {}
     ended = {"finishReason": finish} if finish else {}
@@ -64,19 +63,19 @@ def answer(*parts: dict[str, Any], finish: str | None = "STOP", **candidate: Any
     }
 
 
-def body_of(*chunks: dict[str, Any]) -> bytes:
+def body_of(*chunks: Json) -> bytes:
     """A stream of these chunks."""
-    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks)
+    return b"".join(b"data: " + as_json(chunk) + b"\r\n\r\n" for chunk in chunks)
 
 
-def stream(*chunks: dict[str, Any]) -> list[Event]:
+def stream(*chunks: Json) -> list[Event]:
     """The events of these chunks."""
     return decode("gemini", [body_of(*chunks)])
 
 
-def whole(*parts: dict[str, Any], **more: Any) -> list[Event]:
+def whole(*parts: Json, **more: Any) -> list[Event]:
     """The events of a whole answer."""
-    return codecs.decode_whole("gemini", json.dumps(answer(*parts, **more)).encode())
+    return codecs.decode_whole("gemini", as_json(answer(*parts, **more)))
 
 
 def said(found: list[Event]) -> list[tuple[str, str, str]]:
@@ -102,46 +101,30 @@ def opaque(found: list[Event]) -> list[str]:
     return [e.what for e in found if isinstance(e, Opaque)]
 
 
-def sdk_answer(body: bytes, *, is_stream: bool) -> list[types.GenerateContentResponse]:
-    """The responses that the official SDK reads in these bytes: of a stream, one for each chunk."""
-    kind = "text/event-stream" if is_stream else "application/json"
-    transport = httpx2.MockTransport(
-        lambda _: httpx2.Response(200, headers={"content-type": kind}, content=body)
-    )
-    with httpx2.Client(transport=transport) as http:
-        client = genai.Client(
-            api_key="k",
-            http_options=types.HttpOptions(base_url="http://upstream", httpx_client=http),
-        )
-        if is_stream:
-            return list(client.models.generate_content_stream(model="m", contents="x"))
-        return [client.models.generate_content(model="m", contents="x")]
-
-
 def write(
-    request: dict[str, Any],
+    request: Json,
     client: DialectName = "openai",
     *,
     model: str = MODEL,
     stored: list[StoredTurn] | None = None,
     **target: Any,
-) -> tuple[dict[str, Any], Translated]:
+) -> tuple[Json, Translated]:
     """A client's request as it goes to a Gemini upstream, and what was noted of it. Checked against
     the SDK's types."""
     body = {"model": model, **request} | (
         {"max_tokens": 9000} if client == "anthropic" and "max_tokens" not in request else {}
     )
-    read = CLIENTS[client].decode_request(json.dumps(body).encode())
+    read = read_request(client, body)
     if stored is not None:
         read, _, _ = turns_of("gemini").with_turns(read, stored, upstream="up")
     written = codecs.encode_request(read, Target(dialect="gemini", ids="mint", **target))
     assert written.body is not None
-    sent: dict[str, Any] = json.loads(written.body)
+    sent: Json = json.loads(written.body)
     check_request(sent)
     return sent, written
 
 
-def check_request(sent: dict[str, Any]) -> None:
+def check_request(sent: Json) -> None:
     """Each field is one that the SDK has, of its type; contents begin with the user's, alternate,
     and answer each call at once."""
     for content in [*sent["contents"], sent.get("systemInstruction", {})]:

@@ -1,15 +1,15 @@
 """Streams whose text lies in several blocks and deltas."""
 
 import json
-from typing import Any
 
 from protocol.bytes.json_strict import dumps
 from tests.support.clients.answering import Answer
+from tests.support.json_values import Json
 
 
-def completion(*deltas: dict[str, Any], finish: str = "stop") -> bytes:
+def completion(*deltas: Json, finish: str = "stop") -> bytes:
     """A stream of chat/completions."""
-    choices: list[dict[str, Any]] = [
+    choices: list[Json] = [
         {"index": 0, "delta": d} if "delta" not in d else {"index": 0, **d} for d in deltas
     ]
     choices.append({"index": 0, "delta": {}, "finish_reason": finish})
@@ -22,10 +22,10 @@ def completion(*deltas: dict[str, Any], finish: str = "stop") -> bytes:
     )
 
 
-def message(*blocks: dict[str, Any], pieces: int = 3) -> bytes:
+def message(*blocks: Json, pieces: int = 3) -> bytes:
     """A stream of Messages, text in pieces of so many characters."""
     usage = {"input_tokens": 1, "output_tokens": 1}
-    frames: list[dict[str, Any]] = [
+    frames: list[Json] = [
         {
             "type": "message_start",
             "message": {

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.support.json_values import Json, as_json
+
 MODEL = "judge-model"
 _NONCE = re.compile(r"[0-9a-f]{32}")
 
@@ -36,9 +38,9 @@ class JudgeModel:
             {"nonce": found[0] if found else "", "probability": probability, "explanation": why},
             ensure_ascii=False,
         )
-        return json.dumps(
+        return as_json(
             {"choices": [{"index": 0, "finish_reason": "stop", "message": {"content": said}}]}
-        ).encode()
+        )
 
 
 @contextmanager
@@ -77,9 +79,7 @@ def judge_model() -> Iterator[JudgeModel]:
         server.server_close()
 
 
-def judged_by(
-    config: dict[str, Any], model: JudgeModel, *, deadline_s: float = 20.0
-) -> dict[str, Any]:
+def judged_by(config: Json, model: JudgeModel, *, deadline_s: float = 20.0) -> Json:
     """The configuration with a policy `asking` that lets this model judge every tool call."""
     config["upstreams"] = config.get("upstreams", {}) | {
         "judges": {"dialect": "openai", "base_url": f"{model.url}/v1"}

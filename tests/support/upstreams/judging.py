@@ -15,6 +15,7 @@ from policy.session.effects import JudgeRequest
 from settings.config import Config
 from settings.runtime import Runtime
 from streams import layout
+from tests.support.json_values import Json
 from tests.support.waiting import wait_until
 from workers.judge.worker import serve
 from workers.judge_queue import JudgeQueue
@@ -43,7 +44,7 @@ async def until(condition: Callable[[], Any]) -> Any:
     return await wait_until(condition)
 
 
-def openai_answer(text: str) -> dict[str, Any]:
+def openai_answer(text: str) -> Json:
     return {
         "choices": [
             {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
@@ -51,7 +52,7 @@ def openai_answer(text: str) -> dict[str, Any]:
     }
 
 
-def anthropic_answer(text: str) -> dict[str, Any]:
+def anthropic_answer(text: str) -> Json:
     call = {"type": "tool_use", "id": "t", "name": "judgement", "input": json.loads(text)}
     return {"type": "message", "content": [call], "stop_reason": "tool_use"}
 
@@ -62,11 +63,11 @@ class Upstream:
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, Any]] = [(200, openai_answer(GOOD))]
-        self.seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.seen: list[tuple[str, dict[str, str], Json]] = []
         self.delay_s = 0.0
         self.most, self.running, self.refused = 10**9, 0, 0
         """How many requests it takes at once; more are refused with 429."""
-        self.refuses: Callable[[dict[str, Any]], tuple[int, Any] | None] = lambda body: None
+        self.refuses: Callable[[Json], tuple[int, Any] | None] = lambda body: None
         """Status and body for a request that it does not take."""
         self.url = ""
 

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 
@@ -16,6 +15,7 @@ from demo import model as demo
 from protocol.request import DialectName
 from settings.config import Config
 from tests.support.clients.sdk_calls import tool
+from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, digest
 
 MODELS: dict[DialectName, str] = {"openai": "gpt-x", "anthropic": "claude-x"}
@@ -57,7 +57,7 @@ class Kind:
         """The models that are asked, in order, each once."""
         return [MODELS[self.upstream], *self.others]
 
-    def request(self) -> dict[str, Any]:
+    def request(self) -> Json:
         """The request's body."""
         tools = [
             tool(self.client, "get_weather", city="string"),
@@ -74,7 +74,7 @@ class Kind:
         }
 
 
-_HISTORY: list[dict[str, Any]] = [
+_HISTORY: list[Json] = [
     {"role": "user", "content": "the weather in Rome"},
     {
         "role": "assistant",
@@ -199,9 +199,9 @@ class Provider:
             return web.json_response({"choices": [choice]})
         self.asked.append(asked["model"])
         if asked["model"] == TRUSTED:
-            body = json.dumps(
+            body = as_json(
                 asked | {"messages": [{"role": "user", "content": "the weather in Oslo"}]}
-            ).encode()
+            )
         dialect: DialectName = "openai" if request.path.endswith("completions") else "anthropic"
         script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
         response = web.StreamResponse(

@@ -4,7 +4,9 @@ from typing import Any
 
 from protocol.bytes.json_strict import dumps
 from protocol.records import ToolCallRecord
+from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import Answer
+from tests.support.json_values import Json
 
 
 def completion(content: str | None = None, calls: int = 0, **message: Any) -> bytes:
@@ -27,7 +29,7 @@ def completion(content: str | None = None, calls: int = 0, **message: Any) -> by
     return dumps({"id": "x", "model": "gpt-x", "choices": [choice]})
 
 
-def message(blocks: list[dict[str, Any]], reason: str = "end_turn") -> bytes:
+def message(blocks: list[Json], reason: str = "end_turn") -> bytes:
     """A whole answer of Messages."""
     usage = {"input_tokens": 1, "output_tokens": 1}
     return dumps(
@@ -44,4 +46,4 @@ def message(blocks: list[dict[str, Any]], reason: str = "end_turn") -> bytes:
 
 
 def calls(answer: Answer) -> list[ToolCallRecord]:
-    return [r for r in answer.records if isinstance(r, ToolCallRecord)]
+    return of_kind(answer.records, ToolCallRecord)

@@ -1,12 +1,12 @@
 """A turn that its provider pauses, and goes on with."""
 
 import json
-from typing import Any
 
+from tests.support.json_values import Json, as_json
 from tests.support.upstreams.recordings import framed
 from tests.support.upstreams.replay import Reply, stream
 
-MESSAGE: dict[str, Any] = {
+MESSAGE: Json = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
@@ -14,13 +14,13 @@ MESSAGE: dict[str, Any] = {
     "stop_sequence": None,
 }
 CONTAINER = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}
-SEARCH: dict[str, Any] = {
+SEARCH: Json = {
     "type": "server_tool_use",
     "id": "srvtoolu_1",
     "name": "web_search",
     "input": {"query": "x", "n": 10},
 }
-FOUND: dict[str, Any] = {
+FOUND: Json = {
     "type": "web_search_tool_result",
     "tool_use_id": "srvtoolu_1",
     "content": [
@@ -33,7 +33,7 @@ FOUND: dict[str, Any] = {
         }
     ],
 }
-THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+THINKING: Json = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
 FIRST = [THINKING, {"type": "text", "text": "Searching. "}, SEARCH]
 SECOND = [
     FOUND,
@@ -42,7 +42,7 @@ SECOND = [
 ]
 
 
-def whole(content: list[dict[str, Any]], reason: str, tokens: tuple[int, int]) -> dict[str, Any]:
+def whole(content: list[Json], reason: str, tokens: tuple[int, int]) -> Json:
     usage = {"input_tokens": tokens[0], "output_tokens": tokens[1]}
     return MESSAGE | {
         "content": content,
@@ -52,13 +52,11 @@ def whole(content: list[dict[str, Any]], reason: str, tokens: tuple[int, int]) -
     }
 
 
-def reply(
-    content: list[dict[str, Any]], reason: str, tokens: tuple[int, int], *, streamed: bool
-) -> Reply:
+def reply(content: list[Json], reason: str, tokens: tuple[int, int], *, streamed: bool) -> Reply:
     message = whole(content, reason, tokens)
     if not streamed:
-        return Reply(json.dumps(message).encode())
-    events: list[dict[str, Any]] = [
+        return Reply(as_json(message))
+    events: list[Json] = [
         {
             "type": "message_start",
             "message": message | {"content": [], "stop_reason": None, "container": None},

@@ -6,14 +6,17 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
 from protocol.request import DialectName
+from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.upstreams.replay import Replay, replaying
 from tests.support.waiting import wait_for
+
+Place = tuple[Product, Replay]
+"""A product and the upstream that answers it."""
 
 PROVIDER_KEYS: dict[DialectName, str] = {
     "openai": "sk-provider-of-openai-4711",
@@ -26,7 +29,7 @@ _ENV: dict[DialectName, str] = {
 }
 
 
-def config(replay: Replay) -> dict[str, Any]:
+def config(replay: Replay) -> Json:
     """The configuration of a first start, and two upstreams at the replay server: `gpt-*` in one
     dialect, `claude-*` in the other."""
     made = base_config()
@@ -56,7 +59,7 @@ def replayed(
     folder: Path,
     redis_url: str,
     database_url: str,
-    make: Callable[[Replay], dict[str, Any]] = config,
+    make: Callable[[Replay], Json] = config,
 ) -> Iterator[tuple[Product, Replay]]:
     """Run a product whose upstreams are a replay server; `make` gives its configuration."""
     before = {name: os.environ.get(name) for name in _ENV.values()}
@@ -78,10 +81,10 @@ def new_session() -> str:
     return f"test-{secrets.token_hex(8)}"
 
 
-def call_of(product: Product, session: str) -> dict[str, Any]:
+def call_of(product: Product, session: str) -> Json:
     """The call of a session, when its end is on record."""
 
-    def ended() -> dict[str, Any] | None:
+    def ended() -> Json | None:
         items = product.audit("calls", session=session)["items"]
         return items[0] if items and items[0]["ended_at"] else None
 

@@ -5,11 +5,11 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from protocol.request import DialectName
+from tests.support.json_values import Json
 
 ROOT = Path(__file__).parents[3]
 SHARED = ROOT.parent / "shared" / "streams"
@@ -24,7 +24,7 @@ class Recording:
     dialect: DialectName
     body: bytes
     is_stream: bool
-    facts: dict[str, Any]
+    facts: Json
     must: str = ""
 
 
@@ -91,7 +91,7 @@ def own_recordings() -> list[Recording]:
     ]
 
 
-def expected(recording: Recording) -> dict[str, Any]:
+def expected(recording: Recording) -> Json:
     """The facts in one shape: characters and hash of text, tool calls, finish reason, prompt and
     completion tokens."""
     facts = recording.facts

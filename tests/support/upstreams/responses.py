@@ -1,11 +1,12 @@
 """Answers as a Responses provider streams them: every item said in deltas, at its end, and once
 more in the last event."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-ITEM = dict[str, Any]
+from tests.support.json_values import Json, as_json
+
+ITEM = Json
 
 
 def message(text: str, **more: Any) -> ITEM:
@@ -41,7 +42,7 @@ def function_call(call_id: str, name: str, arguments: str, **more: Any) -> ITEM:
     }
 
 
-def response(items: Sequence[ITEM], status: str = "completed", **more: Any) -> dict[str, Any]:
+def response(items: Sequence[ITEM], status: str = "completed", **more: Any) -> Json:
     """The response object."""
     usage = {
         "input_tokens": 30,
@@ -74,10 +75,10 @@ def numbered(items: Sequence[ITEM]) -> list[ITEM]:
     return [{"id": f"{item['type'][:2]}_{n}", **item} for n, item in enumerate(items)]
 
 
-def events(items: Sequence[ITEM], status: str = "completed", **more: Any) -> list[dict[str, Any]]:
+def events(items: Sequence[ITEM], status: str = "completed", **more: Any) -> list[Json]:
     """The events of a stream, two deltas to a text."""
     begun = {**response((), "in_progress"), "usage": None}
-    made: list[dict[str, Any]] = [
+    made: list[Json] = [
         {"type": f"response.{word}", "response": begun} for word in ("created", "in_progress")
     ]
     for number, item in enumerate(numbered(items)):
@@ -87,8 +88,8 @@ def events(items: Sequence[ITEM], status: str = "completed", **more: Any) -> lis
     return [{**event, "sequence_number": n} for n, event in enumerate(made)]
 
 
-def _item(number: int, item: ITEM) -> list[dict[str, Any]]:
-    at: dict[str, Any] = {"output_index": number, "item_id": item["id"]}
+def _item(number: int, item: ITEM) -> list[Json]:
+    at: Json = {"output_index": number, "item_id": item["id"]}
     empty: dict[str, ITEM] = {
         "message": {"content": []},
         "reasoning": {"summary": []},
@@ -121,9 +122,7 @@ def _item(number: int, item: ITEM) -> list[dict[str, Any]]:
     return [*made, {"type": "response.output_item.done", "output_index": number, "item": item}]
 
 
-def _texts(
-    at: dict[str, Any], part_event: str, text_event: str, part: ITEM
-) -> list[dict[str, Any]]:
+def _texts(at: Json, part_event: str, text_event: str, part: ITEM) -> list[Json]:
     begun = {**part, "text": ""}
     return [
         {"type": f"response.{part_event}.added", **at, "part": begun},
@@ -132,7 +131,7 @@ def _texts(
     ]
 
 
-def _pieces(at: dict[str, Any], event: str, text: str, field: str) -> list[dict[str, Any]]:
+def _pieces(at: Json, event: str, text: str, field: str) -> list[Json]:
     half = len(text) // 2
     deltas = [
         {"type": f"response.{event}.delta", **at, "delta": piece, "obfuscation": "x"}
@@ -141,8 +140,6 @@ def _pieces(at: dict[str, Any], event: str, text: str, field: str) -> list[dict[
     return [*deltas, {"type": f"response.{event}.done", **at, field: text}]
 
 
-def frames(made: Sequence[dict[str, Any]]) -> bytes:
+def frames(made: Sequence[Json]) -> bytes:
     """Events as they are sent."""
-    return b"".join(
-        b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in made
-    )
+    return b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), as_json(e)) for e in made)

@@ -1,9 +1,9 @@
 """Answers of the Messages dialect as the chunks that are recorded of them."""
 
 import json
-from typing import Any
 
 from protocol.bytes.sse import EventSplitter
+from tests.support.json_values import Json
 from tests.support.upstreams.recordings import framed
 
 
@@ -14,15 +14,15 @@ def events(body: bytes) -> list[bytes]:
 
 
 def streamed(
-    content: list[dict[str, Any]],
+    content: list[Json],
     reason: str,
     *,
     container: str = "",
     identity: str = "msg_1",
-    about: dict[str, Any] | None = None,
+    about: Json | None = None,
 ) -> list[bytes]:
     """The events of an answer with these blocks, each whole at its start."""
-    frames: list[dict[str, Any]] = [
+    frames: list[Json] = [
         {
             "type": "message_start",
             "message": {"id": identity, "type": "message", "content": [], **(about or {})},

@@ -1,12 +1,11 @@
 """A weather tool's calls, as both dialects answer with them."""
 
-from typing import Any
-
 import pydantic
 from anthropic.types import message_create_params
 
 from protocol.dialects.anthropic.turn import TurnBuilder
 from protocol.request import DialectName
+from tests.support.json_values import Json
 from tests.support.upstreams.turns import events
 
 PARIS = {"city": "Paris"}
@@ -18,7 +17,7 @@ SERVER_CALL = {
 }
 
 THINKING = {"type": "thinking", "thinking": "Let me see.", "signature": "c2lnbmF0dXJl"}
-WEATHER: dict[DialectName, dict[str, Any]] = {
+WEATHER: dict[DialectName, Json] = {
     "openai": {
         "type": "function",
         "function": {

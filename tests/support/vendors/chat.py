@@ -4,7 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.vendors.checking import Json, cut, known, loaded, need
+from tests.support.json_values import Json, as_json
+from tests.support.vendors.checking import (
+    cut,
+    known,
+    loaded,
+    need,
+)
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
@@ -211,7 +217,7 @@ def _frame(seen: Seen, delta: Json, finish: str | None = None) -> bytes:
 
 
 def _data(value: Json) -> bytes:
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
+    return b"data: " + as_json(value) + b"\n\n"
 
 
 def error(refused: Refused) -> Json:

@@ -5,9 +5,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from tests.support.json_values import Json
 from tests.support.vendors.story import Refused
-
-Json = dict[str, Any]
 
 
 def need(holds: object, message: str, *, status: int = 400, code: str = "") -> None:

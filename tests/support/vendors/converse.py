@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from tests.support.vendors.checking import Json, cut, is_sealed, known, need, seal
+from tests.support.json_values import Json, as_json
+from tests.support.vendors.checking import (
+    cut,
+    is_sealed,
+    known,
+    need,
+    seal,
+)
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
@@ -219,7 +226,7 @@ def _event(kind: str, value: Json) -> bytes:
             (":message-type", "event"),
         )
     )
-    payload = json.dumps({**value, "p": "abcd"}).encode()
+    payload = as_json({**value, "p": "abcd"})
     head = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
     head += struct.pack(">I", zlib.crc32(head))
     rest = head + headers + payload

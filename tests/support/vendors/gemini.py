@@ -4,7 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.vendors.checking import Json, cut, is_sealed, known, need, seal
+from tests.support.json_values import Json, as_json
+from tests.support.vendors.checking import (
+    cut,
+    is_sealed,
+    known,
+    need,
+    seal,
+)
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (
@@ -216,9 +223,7 @@ def frames(seen: Seen, parts: list[Part]) -> Iterator[bytes]:
     made = _parts(seen, parts)
     for number, part in enumerate(made):
         yield (
-            b"data: "
-            + json.dumps(_chunk(seen, [part], last=number == len(made) - 1)).encode()
-            + b"\r\n\r\n"
+            b"data: " + as_json(_chunk(seen, [part], last=number == len(made) - 1)) + b"\r\n\r\n"
         )
 
 

@@ -4,7 +4,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.vendors.checking import Json, cut, is_sealed, known, need, seal
+from tests.support.json_values import Json
+from tests.support.vendors.checking import (
+    cut,
+    is_sealed,
+    known,
+    need,
+    seal,
+)
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (

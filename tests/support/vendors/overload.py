@@ -1,8 +1,8 @@
 """How each vendor says that it is overloaded: the status, headers and body."""
 
-from typing import Any
+from tests.support.json_values import Json
 
-OF: dict[str, tuple[int, dict[str, str], dict[str, Any]]] = {
+OF: dict[str, tuple[int, dict[str, str], Json]] = {
     "openai": (
         503,
         {},

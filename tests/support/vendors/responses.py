@@ -3,7 +3,15 @@
 import json
 from collections.abc import Iterator
 
-from tests.support.vendors.checking import Json, cut, is_sealed, known, loaded, need, seal
+from tests.support.json_values import Json
+from tests.support.vendors.checking import (
+    cut,
+    is_sealed,
+    known,
+    loaded,
+    need,
+    seal,
+)
 from tests.support.vendors.story import Do, Offered, Part, Refused, Result, Say, Seen
 
 _FIELDS = (

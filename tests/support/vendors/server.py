@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2 as httpx
 
+from tests.support.json_values import Json, as_json
 from tests.support.vendors import chat, converse, gemini, messages, overload, responses, strict
 from tests.support.vendors.story import Refused, Scene, Seen, is_task
 
@@ -36,7 +37,7 @@ class Told:
 
     vendor: str
     path: str
-    body: dict[str, Any]
+    body: Json
     seen: Seen | None
     refused: str = ""
     overloaded: bool = False
@@ -165,7 +166,7 @@ def vendors() -> Iterator[Vendors]:
                     else Refused(f"{type(error).__name__}: {error}")
                 )
                 made.told.append(Told(vendor, path, body, None, refused.message))
-                self.whole(refused.status, json.dumps(module.error(refused)).encode())
+                self.whole(refused.status, as_json(module.error(refused)))
                 return
             scene = made.scene
             is_first = is_task(seen) and not any(
@@ -175,12 +176,12 @@ def vendors() -> Iterator[Vendors]:
             made.told.append(Told(vendor, path, body, seen, overloaded=is_overloaded))
             if is_overloaded:
                 status, headers, value = overload.OF[vendor]
-                self.whole(status, json.dumps(value).encode(), headers=headers)
+                self.whole(status, as_json(value), headers=headers)
                 return
             if is_first:
                 time.sleep(scene.silence_s)
             if not seen.stream:
-                self.whole(200, json.dumps(module.whole(seen, scene.answer(seen))).encode())
+                self.whole(200, as_json(module.whole(seen, scene.answer(seen))))
                 return
             self.send_response(200)
             self.send_header("content-type", _STREAM.get(vendor, _SSE))

@@ -7,7 +7,8 @@ The model keeps nothing: which step comes next stands in the results that the re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+
+from tests.support.json_values import Json
 
 FIRST, SECOND = "first-42", "second-57"
 """What the two commands print; neither stands in a command as it is."""
@@ -33,7 +34,7 @@ class Offered:
     """A tool that the request offers."""
 
     name: str
-    schema: dict[str, Any]
+    schema: Json
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Seen:
     dummies: int = 0
     calls: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    schema: dict[str, Any] | None = None
+    schema: Json | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Do:
 
     id: str
     name: str
-    arguments: dict[str, Any]
+    arguments: Json
 
 
 Part = Think | Say | Do
@@ -144,8 +145,8 @@ def _is_shell(tool: Offered) -> bool:
     )
 
 
-def _properties(tool: Offered) -> dict[str, Any]:
-    found: dict[str, Any] = tool.schema.get("properties") or {}
+def _properties(tool: Offered) -> Json:
+    found: Json = tool.schema.get("properties") or {}
     return found
 
 
@@ -153,7 +154,7 @@ def _call(tool: Offered, which: str) -> Do:
     properties = _properties(tool)
     command = _COMMANDS[which]
     name = next(a for a in _ARGUMENTS if a in properties)
-    arguments: dict[str, Any] = {
+    arguments: Json = {
         name: ["bash", "-c", command] if properties[name].get("type") == "array" else command
     }
     if "description" in (tool.schema.get("required") or []):

@@ -6,8 +6,12 @@ the templates of Qwen, Gemma and Llama; a user does not speak right behind a too
 Mistral.
 """
 
+from tests.support.json_values import Json
 from tests.support.vendors import chat
-from tests.support.vendors.checking import Json, known, need
+from tests.support.vendors.checking import (
+    known,
+    need,
+)
 from tests.support.vendors.story import Refused, Seen
 
 frames, whole = chat.frames, chat.whole
