@@ -31,7 +31,7 @@ import redis
 
 import db.write.insert
 import gateway.heartbeat
-import workers.audit.writer
+import workers.audit.reading
 import workers.judge.worker
 from db.connections import conninfo
 from gateway.main import running
@@ -71,7 +71,7 @@ def hastened() -> Iterator[None]:
     shorter: list[tuple[Any, str, float]] = [
         (gateway.heartbeat, "ALIVE_MS", 3_000),
         (gateway.heartbeat, "BEAT_S", 0.3),
-        (workers.audit.writer, "RECLAIM_MS", 800),
+        (workers.audit.reading, "RECLAIM_MS", 800),
         (db.write.insert, "SILENT_S", 2.0),
         (workers.judge.worker, "BEAT_S", 0.2),
         (workers.judge.worker, "BEAT_TTL_MS", 1_500),
