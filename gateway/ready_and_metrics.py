@@ -48,7 +48,7 @@ class Status:
             for gauge in Gauge
         }
         self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
-        self._gauges[Gauge.CLOCK_AHEAD_SECONDS].set_function(lambda: bus.clock.ahead_s())
+        self._gauges[Gauge.CLOCK_AHEAD_SECONDS].set_function(lambda: bus.heartbeat.clock.ahead_s())
         self._counts: dict[metrics.Count, int] = {}
         """None are shown before they are known: what went down to 0 would count as new when it
         comes back."""
@@ -149,19 +149,19 @@ class Status:
                         for s in range(self._bus.shards)
                     )
                 )
-            faults = fitness.faults_of(self._bus.info)
+            faults = fitness.faults_of(self._bus.heartbeat.info)
         except (StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
             return False, "Redis does not answer"
         for fault in faults:
             return False, f"Redis {fault}"
-        if self._bus.is_refused:
+        if self._bus.heartbeat.is_refused:
             return False, "Redis refuses writes: `sluice doctor` and its log say why"
         if self._bus.trouble:
             return False, self._bus.trouble
         for role, what in (("policy", "policy worker"), ("audit", "audit writer")):
             if not running.get(role):
                 return False, f"no {what} is running"
-        if self._bus.memory_full:
+        if self._bus.heartbeat.memory_full:
             return (
                 False,
                 "Redis is nearly full: give it more memory, or see what `sluice doctor` finds",

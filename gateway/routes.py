@@ -353,7 +353,7 @@ class Gateway:
             size = 0
         if size > limit:
             raise _too_large(limit)
-        self.bus.expect(place.key, size)
+        self.bus.starts.expect(place.key, size)
         parts, size, digest, until = [], 0, sha256(), time.monotonic() + self.limits.body_s
         while True:
             if link is not None and link.has_body():
@@ -368,7 +368,7 @@ class Gateway:
             if size > limit:
                 raise _too_large(limit)
             place.take_body(len(part))
-            self.bus.expect(place.key, size)
+            self.bus.starts.expect(place.key, size)
             parts.append(part)
             digest.update(part)
             if not message.get("more_body"):

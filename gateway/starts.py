@@ -5,17 +5,27 @@ together.
 """
 
 import asyncio
+import logging
+import time
 
+from protocol.errors import KEY_MEMORY_S, Overloaded, key_memory
 from settings.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Start
+from streams.outcomes import Outcome
 from streams.tick import Tick
 
+log = logging.getLogger(__name__)
 LARGE = 64 * 1024
 """A request body over this many bytes is set by a command of its own, not by the script."""
 MOST = 50
 BATCH_BYTES = 2**20
+_FULL = {
+    Outcome.QUEUE.value: "Sluice is at its limit for open and waiting calls",
+    Outcome.BACKLOG.value: "Sluice is at its limit for unwritten audit records",
+}
+_CANNOT = "Sluice cannot store new calls now"
 Waiting = tuple[Start, bytes, "asyncio.Future[bytes]"]
 
 
@@ -32,10 +42,37 @@ class Starts:
             call_ttl_ms=int(limits.call_ttl_s * 1000),
             body_ttl_ms=int(limits.body_ttl_s * 1000),
         )
+        self._spent: dict[str, float] = {}
+        """Until when keys that have their share of Redis' memory need not try with a large body."""
         self._tick = Tick(_prepare, self._send, redis.flush, most=MOST, most_bytes=BATCH_BYTES)
 
-    async def start(self, start: Start, body: bytes) -> bytes:
-        """Return the script's word. Raises StreamConnectionLost, RedisError."""
+    def expect(self, key: str, size: int) -> None:
+        """Look whether a request body of this size may come. One of a key that was just refused is
+        not read in vain. Raises RateLimited."""
+        if size > LARGE and self._spent.get(key, 0.0) > time.monotonic():
+            raise key_memory()
+
+    async def start(self, start: Start, body: bytes) -> None:
+        """Begin a call. Raises Overloaded past a bound, RateLimited where its key has its share of
+        Redis' memory, StreamConnectionLost."""
+        try:
+            outcome = await self._put(start, body)
+        except RedisError as error:
+            log.warning(
+                "Redis refused the start of a call",
+                extra={"call_id": start.call_id, "error": str(error)[:80]},
+            )
+            raise _refusal(_CANNOT) from error
+        if outcome == Outcome.KEY:
+            now = time.monotonic()
+            self._spent = {key: until for key, until in self._spent.items() if until > now}
+            self._spent[start.key] = now + KEY_MEMORY_S
+            raise key_memory()
+        if outcome != Outcome.OK:
+            raise _refusal(_FULL.get(outcome, _CANNOT))
+
+    async def _put(self, start: Start, body: bytes) -> bytes:
+        """Return the script's word."""
         if len(body) > LARGE:
             return await self._large(start, body)
         outcome: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -56,6 +93,10 @@ class Starts:
         if isinstance(outcome, RedisError):
             raise outcome
         return outcome
+
+
+def _refusal(why: str) -> Overloaded:
+    return Overloaded(f"{why}; try again in 2 seconds", retry_after_s=2)
 
 
 def _prepare(waiting: Waiting, _: int) -> tuple[int, int, Waiting]:

@@ -29,7 +29,7 @@ async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:
                 call.fail(
                     Overloaded(f"{why}; try again in 1 second", code="no_worker", retry_after_s=1)
                 )
-            elif now - call.last_reply > call.activity_s and bus.is_refused:
+            elif now - call.last_reply > call.activity_s and bus.heartbeat.is_refused:
                 why = "Sluice cannot write to Redis now; try again in 2 seconds"
                 call.fail(StreamConnectionLost(why, code="streams_unavailable", retry_after_s=2))
             elif (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import workers.audit.writer
+import workers.audit.drain
 from tests.support.servers.lanes import open_lane
 from tests.support.upstreams.kinds import KINDS
 
@@ -16,7 +16,7 @@ FOR_EVER_S = 3600.0
 async def test_a_call_that_waits_for_its_commit_ends_the_pause(
     tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers.audit.writer, "NAP_S", FOR_EVER_S)
+    monkeypatch.setattr(workers.audit.drain, "NAP_S", FOR_EVER_S)
     (kind,) = (kind for kind in KINDS if kind.name == "thinking and two tool calls")
     async with open_lane(tmp_path, database_url) as lane:
         for _ in range(3):

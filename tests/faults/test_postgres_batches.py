@@ -17,8 +17,8 @@ from tests.support.checks.record import call_id, call_record, chunks_record, now
 from tests.support.checks.sealed import insert
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from workers.audit import bodies
-from workers.audit import writer as audit
+from workers.audit import bodies, chores, storing
+from workers.audit.writer import AuditWriter
 
 MB = 2**20
 Store = Any
@@ -114,7 +114,7 @@ async def test_a_large_body_is_written_after_its_calls_records_and_before_they_a
 ) -> None:
     """The whole call is on record while its body waits; nothing of it is acked, sealed or deleted
     until the body is there."""
-    monkeypatch.setattr(audit, "LATE_S", 3600.0)
+    monkeypatch.setattr(storing, "LATE_S", 3600.0)
     call, other = call_id(), call_id()
     body = b"{" + b"x" * MB + b"}"
     store.set(layout.body_key(call), body, ex=600)
@@ -159,8 +159,8 @@ async def test_a_large_body_that_waited_in_a_writer_that_died_is_written_by_the_
         ],
     )
     with monkeypatch.context() as patched:
-        patched.setattr(audit, "LATE_S", 3600.0)
-        writer = audit.AuditWriter(
+        patched.setattr(storing, "LATE_S", 3600.0)
+        writer = AuditWriter(
             Runtime(config=Config(), redis_url=redis_url, database_url=url, name="w")
         )
         task = asyncio.create_task(writer.run())
@@ -194,7 +194,7 @@ async def test_d9_partitions_are_made_once_postgres_is_back(
 ) -> None:
     """A writer that starts while Postgres is away must not wait an hour to make the next days'
     partitions."""
-    monkeypatch.setattr(audit, "PARTITIONS_RETRY_S", 0.1)
+    monkeypatch.setattr(chores, "PARTITIONS_RETRY_S", 0.1)
     made = "SELECT count(*) FROM pg_class WHERE relname LIKE 'calls_2%%'"
     name = url.rpartition("/")[2].partition("?")[0]
     rows(database_url, f'ALTER DATABASE "{name}" RENAME TO "{name}_away"')
@@ -202,7 +202,7 @@ async def test_d9_partitions_are_made_once_postgres_is_back(
         await wait_until(lambda: store.hlen(layout.WORKERS_KEY), what="the writer runs")
         rows(database_url, f'ALTER DATABASE "{name}_away" RENAME TO "{name}"')
         await wait_until(
-            lambda: rows(url, made)[0][0] >= audit.PARTITION_DAYS, what="a week of partitions"
+            lambda: rows(url, made)[0][0] >= chores.PARTITION_DAYS, what="a week of partitions"
         )
 
 
@@ -215,7 +215,7 @@ async def test_d9_a_partition_that_cannot_be_made_is_in_the_log_and_the_doctor_l
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(audit, "PARTITIONS_RETRY_S", 0.1)
+    monkeypatch.setattr(chores, "PARTITIONS_RETRY_S", 0.1)
     [(state, sentence)] = health.partitions(url)
     assert state == "warning" and "are missing, the first for" in sentence, (
         "the first days are made with the tables"

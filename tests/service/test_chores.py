@@ -18,6 +18,8 @@ from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
 from workers import process
 from workers.audit import sealing as seal
+from workers.audit.chores import Chores
+from workers.audit.drain import Drain
 from workers.audit.ended import EndedCalls
 from workers.audit.orphaned import OrphanedCalls
 from workers.audit.writer import AuditWriter
@@ -65,7 +67,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_chore(
         fails_first(monkeypatch, seal.SealLoop, name, *ODD) for name in ("is_behind", "_sweep")
     ]
     failures += [
-        fails_first(monkeypatch, AuditWriter, name, *ODD)
+        fails_first(monkeypatch, Chores, name, *ODD)
         for name in ("_partition_loop", "_missing_loop")
     ]
     with caplog.at_level(logging.ERROR):
@@ -115,8 +117,8 @@ async def test_a_loop_that_fails_ends_the_others_before_their_connections(
     """A pipeline that is still read when its connection is closed crashes the process."""
     order: list[str] = []
 
-    async def drains(self: AuditWriter, shard: int) -> None:
-        if shard == 0:
+    async def drains(self: Drain) -> None:
+        if self.shard == 0:
             raise KeyError("odd")
         try:
             await asyncio.get_running_loop().create_future()
@@ -126,11 +128,11 @@ async def test_a_loop_that_fails_ends_the_others_before_their_connections(
     closes = AuditInserter.close
 
     async def close(self: AuditInserter) -> None:
-        if self in writer._inserters:
+        if self in [drain.store.inserter for drain in writer._drains]:
             order.append("connection")
         await closes(self)
 
-    monkeypatch.setattr(AuditWriter, "_drain_loop", drains)
+    monkeypatch.setattr(Drain, "run", drains)
     monkeypatch.setattr(AuditInserter, "close", close)
     writer = AuditWriter(
         Runtime(config=Config(shards=2), redis_url=redis_url, database_url=url, name="w")

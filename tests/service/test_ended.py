@@ -179,14 +179,14 @@ async def test_calls_that_ended_long_before_redis_came_back_are_named(
 async def test_a_living_gateway_names_what_ended_before_redis_was_emptied(
     redis: Connection, bus: Bus
 ) -> None:
-    await bus._beat()
+    await bus.heartbeat.beat()
     call = opened()
     await on_stream(redis, call)
     bus.end(call, "complete")
-    await bus._beat()
+    await bus.heartbeat.beat()
     assert await named(redis) == []
     await redis.call("FLUSHALL")
-    await bus._beat()
+    await bus.heartbeat.beat()
     assert [one for one, _ in await named(redis)] == [call.id]
 
 
@@ -341,7 +341,7 @@ async def test_an_end_that_was_queued_behind_entries_that_redis_first_refused_co
     call.appender.append("eof")
     entries = call.appender.next_entries(1)
     call.close("complete")
-    bus._send_last(call, entries)
+    bus._appends.send_last(call, entries)
 
     async def kinds() -> list[str]:
         return [

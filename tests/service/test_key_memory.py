@@ -1,9 +1,13 @@
 """What Redis holds for a call is charged to the call's key until it is free again."""
 
+from contextlib import nullcontext
+
 import msgspec
 import pytest
 
 from gateway.bus import Bus
+from gateway.starts import LARGE, Starts
+from protocol.errors import PipelineError, RateLimited
 from settings.config import Limits
 from streams import layout, lua, memory_scripts, scripts
 from streams.connection import Connection, RedisError
@@ -49,6 +53,35 @@ async def test_a_key_has_its_share_and_no_other_key_notices(redis: Connection) -
 async def test_who_has_nothing_may_have_one_call_however_large(redis: Connection) -> None:
     await redis.call("HSET", MEMORY, "most", 1)
     assert [outcome for _, outcome in await begin(redis, "k", MIB, 10)] == [b"OK", b"KEY"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "words"),
+    [
+        (Limits(), "key_memory", "this key"),
+        (Limits(queue=1), "overloaded", "open and waiting calls; try again in 2 seconds"),
+        (Limits(backlog=1), "overloaded", "unwritten audit records; try again in 2 seconds"),
+    ],
+    ids=["key", "queue", "backlog"],
+)
+async def test_a_call_past_a_bound_is_refused_by_its_name(
+    redis: Connection, limits: Limits, code: str, words: str
+) -> None:
+    """Also before the body of the next one is read, where its key has its share and it is large."""
+    starts = Starts(redis, redis, limits)
+    await redis.call("HSET", MEMORY, "most", 1)
+    await redis.call("XADD", layout.audit_key(0), "*", "b", "x")
+    start = make_start(layout.new_call_id())
+    if code == "key_memory" or limits.queue == 1:
+        await starts.start(start, b"x")
+    starts.expect(start.key, LARGE + 1)
+    with pytest.raises(PipelineError, match=words) as refused:
+        await starts.start(make_start(layout.new_call_id()), b"x")
+    assert refused.value.error_code == code
+    starts.expect(start.key, LARGE)
+    starts.expect("other", LARGE + 1)
+    with pytest.raises(RateLimited) if code == "key_memory" else nullcontext():
+        starts.expect(start.key, LARGE + 1)
 
 
 async def test_an_open_call_is_charged_more_until_its_key_has_its_share(redis: Connection) -> None:
@@ -101,7 +134,7 @@ async def test_a_key_has_its_share_by_shard_and_in_each_has_room_for_the_largest
     await bus.open()
     memory = layout.memory_key(shards - 1)
     most = int(await wait_until(lambda: redis.call("HGET", memory, "most")))
-    share = key_bytes(bus.info, limits.memory_share, without_bound=0)
+    share = key_bytes(bus.heartbeat.info, limits.memory_share, without_bound=0)
     await bus.close()
     assert most == {1: share, 2: share // 2, 64: limits.body_bytes}[shards]
     assert share // 64 < limits.body_bytes < share // 2

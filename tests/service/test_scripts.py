@@ -286,6 +286,15 @@ async def test_hand_over_lets_another_claim_at_once(redis: Connection) -> None:
     assert await release(redis, call_id, "t1", 3, 4) == "FENCED"
 
 
+async def test_who_lost_a_call_does_not_hand_it_over(redis: Connection) -> None:
+    call_id, entry = await claimed(redis)
+    await redis.call("XCLAIM", layout.dispatch_key(0), "policy", "w2", 0, entry)
+    await take(redis, call_id, entry, "t2", takeover=True)
+    assert await scripts.hand_over(redis, call_id, "t1", within_ms=60_000) == b"FENCED"
+    assert await redis.call("XLEN", layout.dispatch_key(0)) == 1
+    assert await release(redis, call_id, "t2", 0, 3) == "OK"
+
+
 async def test_owners_that_stop_in_order_are_no_takeovers_without_progress(
     redis: Connection,
 ) -> None:

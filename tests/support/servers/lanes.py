@@ -29,8 +29,8 @@ import psycopg
 import redis
 
 import db.write.insert
-import gateway.bus
-import workers.audit.writer
+import gateway.heartbeat
+import workers.audit.reading
 import workers.judge.worker
 from db.connections import conninfo
 from gateway.main import running
@@ -69,9 +69,9 @@ STARTS = 5
 def hastened() -> Iterator[None]:
     """Shorten what is no setting: when a gateway, a judge or an audit writer counts as dead."""
     shorter: list[tuple[Any, str, float]] = [
-        (gateway.bus, "ALIVE_MS", 3_000),
-        (gateway.bus, "BEAT_S", 0.3),
-        (workers.audit.writer, "RECLAIM_MS", 800),
+        (gateway.heartbeat, "ALIVE_MS", 3_000),
+        (gateway.heartbeat, "BEAT_S", 0.3),
+        (workers.audit.reading, "RECLAIM_MS", 800),
         (db.write.insert, "SILENT_S", 2.0),
         (workers.judge.worker, "BEAT_S", 0.2),
         (workers.judge.worker, "BEAT_TTL_MS", 1_500),
