@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from protocol.bounds import MAX_ARGUMENT_VALUES, MAX_SCHEMA_WORK
-from protocol.bytes.json_schema_graph import UNIQUE, Graph, Node, bounds_of
+from protocol.bytes.json_schema_bounds import UNIQUE, bounds_of
+from protocol.bytes.json_schema_graph import Graph, Node
 
 _MAX_STEPS = 50_000
 _LITTLE = 500_000

@@ -1,5 +1,5 @@
-"""Bounds the cost of a JSON Schema: how often it unfolds, and how much work it can be to check a
-value.
+"""A JSON Schema as a graph: which schemas each one applies, and how much work each is by itself.
+`json_schema_bounds` counts the paths.
 
 Theory. To check a value, a validator applies a schema, the schemas that it names for the same value
 (`allOf`, `$ref`, ...) and those for the values inside (`properties`, `items`, ...). References turn
@@ -16,64 +16,39 @@ tests/unit/test_schema_work.py. Must not know: validators, values.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
-
-from protocol.bytes.json_strict import MAX_DEPTH
 
 _REFS = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _NAMING = frozenset(("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$id", "$schema", "id"))
 _LISTS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _MAPS = frozenset(("dependentSchemas", "dependencies", "patternProperties"))
 _GROUPS = {
-    "same": (
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "dependentSchemas",
-        "dependencies",
-        *_REFS,
-    ),
-    "by_name": ("properties",),
-    "by_pattern": ("patternProperties",),
-    "other": ("additionalProperties", "unevaluatedProperties"),
-    "names": ("propertyNames",),
-    "by_place": ("prefixItems",),
-    "items": ("items", "additionalItems"),
-    "each": ("contains", "unevaluatedItems"),
-    "": (
-        "required",
-        "dependentRequired",
-        "enum",
-        "const",
-        "uniqueItems",
-        "multipleOf",
-        "format",
-        "minLength",
-        "maxLength",
-        "pattern",
-    ),
+    "same": "allOf anyOf oneOf not if then else dependentSchemas dependencies"
+    " $ref $dynamicRef $recursiveRef",
+    "by_name": "properties",
+    "by_pattern": "patternProperties",
+    "other": "additionalProperties unevaluatedProperties",
+    "names": "propertyNames",
+    "by_place": "prefixItems",
+    "items": "items additionalItems",
+    "each": "contains unevaluatedItems",
+    "": "required dependentRequired enum const uniqueItems multipleOf format minLength maxLength"
+    " pattern",
 }
-_KEYWORDS = {keyword: group for group, keywords in _GROUPS.items() for keyword in keywords}
+_KEYWORDS = {keyword: group for group, keywords in _GROUPS.items() for keyword in keywords.split()}
 """Which of a node's groups takes what a keyword has: none where it has no schemas."""
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_.~-]*[A-Za-z0-9_~-]")
 MAX_NAMED = 64
 """Parts of a schema with an $id of their own, and places with the same anchor."""
 MAX_BACKTRACKS = 1_000
 """Steps allowed to a pattern that needs backtracking; each may read all of its text."""
-UNIQUE = 5
-"""Work for each value inside a list whose items are to be unique."""
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 _COUNTED = re.compile(r"\{\d*(?:,(\d*))?\}")
 _NEEDS_BACKTRACKING = re.compile(r"\(\?[=!<>]|\\[1-9kKG]|[*+?}]\+")
 _CLASS = re.compile(r"\\[dDwWsScpP]")
 _WIDE = re.compile(r"\[\^|\.|\\[DWSpP]")
-_TOO_MUCH = 1 << 60
+TOO_MUCH = 1 << 60
 
 
 class UnclearSchema(ValueError):
@@ -95,9 +70,6 @@ class Work(NamedTuple):
         return Work(max(self.value, other.value), max(self.text, other.text))
 
 
-_NONE = Work(0, 0)
-
-
 def states(pattern: str) -> int:
     """About how many states a pattern compiles to: counted repetitions multiply what they
     repeat."""
@@ -109,7 +81,7 @@ def states(pattern: str) -> int:
             most = max((int(n) for n in re.findall(r"\d{1,9}", match[0])), default=1)
             item, position = item * max(1, most), match.end()
             continue
-        open_sums[-1] = min(_TOO_MUCH, open_sums[-1] + item)
+        open_sums[-1] = min(TOO_MUCH, open_sums[-1] + item)
         item = 1
         if character == "\\":
             position += 1
@@ -123,7 +95,7 @@ def states(pattern: str) -> int:
         elif character == ")" and len(open_sums) > 1:
             item = open_sums.pop()
         position += 1
-    return min(_TOO_MUCH, sum(open_sums) + item) + 1
+    return min(TOO_MUCH, sum(open_sums) + item) + 1
 
 
 def _pattern_work(pattern: str) -> float:
@@ -188,7 +160,7 @@ class Node:
         self.items: list[Node] = []
         self.each: list[Node] = []
         self.asks_again = False
-        self.work = _LEAF
+        self.work = LEAF
         self.compiling = 250.0
         self.is_unique = False
         """Are all values inside compared? That is work for each of them."""
@@ -210,7 +182,7 @@ class Node:
         self.work = Work(self.work.value + value, self.work.text + text)
 
 
-_LEAF = Work(5, 0)
+LEAF = Work(5, 0)
 
 
 def _weigh(node: Node, keyword: str, value: Any) -> None:
@@ -261,9 +233,11 @@ class Graph:
         self.root = self._node(schema)
         while self._waiting:
             self._link(*self._waiting.pop())
-        if _applies_itself(self._nodes.values()):
+        try:
+            TopologicalSorter({node: node.same for node in self._nodes.values()}).prepare()
+        except CycleError as error:
             # it says nothing, and asking it again what it evaluated takes exponential time
-            raise UnclearSchema("a part of it applies itself to the same value")
+            raise UnclearSchema("a part of it applies itself to the same value") from error
 
     def _look_for_names(self) -> None:
         """Find what references can name."""
@@ -401,140 +375,3 @@ def _pointed(pointer: str, value: Any) -> list[Any]:
         else:
             return []
     return [value]
-
-
-class _Sums(NamedTuple):
-    """Of one node, with all that it applies."""
-
-    unfolded: float
-    again: float
-    here: Work
-    here_again: Work
-    inside: Work
-    inside_again: Work
-
-
-class Bounds(NamedTuple):
-    """How often a schema unfolds, what compiling it takes, the most work for one value, and what
-    references lead back to."""
-
-    expansions: int
-    compiling: float
-    work: Work
-    again: tuple[Node, ...]
-
-
-def bounds_of(root: Node) -> Bounds:
-    """Count the paths. Linear in the graph."""
-    sums: dict[Node, _Sums] = {}
-    cut: dict[Node, None] = {}
-    compiling = 0.0
-    for node in _inside_out(root, cut):
-        sums[node] = _sum(node, sums)
-        compiling += node.compiling
-    work, expansions = _NONE, 0.0
-    for node in dict.fromkeys((root, *cut)):
-        its = sums[node]
-        work, expansions = work.plus(its.here.max(its.inside)), expansions + its.unfolded
-    return Bounds(
-        int(min(_TOO_MUCH, expansions)),
-        compiling,
-        Work(min(_TOO_MUCH, work.value), min(_TOO_MUCH, work.text)),
-        tuple(cut),
-    )
-
-
-def _applies_itself(nodes: Iterable[Node]) -> bool:
-    """Does any schema lead back to itself for one value? Those that lead nowhere are taken away
-    until none is left."""
-    users: dict[Node, list[Node]] = {}
-    uses: dict[Node, int] = {}
-    for node in nodes:
-        if node.same:
-            uses[node] = len(node.same)
-            for child in node.same:
-                users.setdefault(child, []).append(node)
-    ready = [node for node in users if node not in uses]
-    while ready:
-        for user in users.get(ready.pop(), ()):
-            uses[user] -= 1
-            if not uses[user]:
-                del uses[user]
-                ready.append(user)
-    return bool(uses)
-
-
-def _inside_out(root: Node, cut: dict[Node, None]) -> Iterator[Node]:
-    """Give every node after those that it applies; `cut` takes the nodes that references lead back
-    to."""
-    closed: dict[Node, bool] = {root: False}
-    path = [(root, _applied(root))]
-    while path:
-        node, following = path[-1]
-        for child in following:
-            if (done := closed.get(child)) is None:
-                closed[child] = False
-                path.append((child, _applied(child)))
-                break
-            if not done:
-                cut[child] = None
-        else:
-            path.pop()
-            closed[node] = True
-            yield node
-
-
-def _applied(node: Node) -> Iterator[Node]:
-    return chain(node.same, node.inside())
-
-
-_CUT = _Sums(1, 0, _LEAF, _NONE, _NONE, _NONE)
-
-
-def _sum(node: Node, sums: dict[Node, _Sums]) -> _Sums:
-    work = node.work.plus(Work(UNIQUE * MAX_DEPTH, 0)) if node.is_unique else node.work
-    unfolded, again = 1.0, 0.0
-    children = node.inside()
-    here, here_again, inside, inside_again = (
-        work,
-        _NONE,
-        _most_inside(node, sums) if children else _NONE,
-        _NONE,
-    )
-    for child in children:
-        unfolded += sums.get(child, _CUT).unfolded
-    for child in node.same:
-        its = sums.get(child, _CUT)
-        unfolded, again = unfolded + its.unfolded, again + its.unfolded + its.again
-        here, here_again = here.plus(its.here), here_again.plus(its.here).plus(its.here_again)
-        inside, inside_again = (
-            inside.plus(its.inside),
-            inside_again.plus(its.inside).plus(its.inside_again),
-        )
-    if node.asks_again:
-        unfolded, here, inside = unfolded + again, here.plus(here_again), inside.plus(inside_again)
-    return _Sums(unfolded, again, here, here_again, inside, inside_again)
-
-
-def _most_inside(node: Node, sums: dict[Node, _Sums]) -> Work:
-    """For any one value inside: of named members and places one applies, of the rest each may."""
-    member = _most(node.by_name.values(), sums)
-    for group in (node.by_pattern, node.other, node.names):
-        for child in group:
-            member = member.plus(_most((child,), sums))
-    place = _most(node.by_place, sums)
-    for group in (node.items, node.each):
-        for child in group:
-            place = place.plus(_most((child,), sums))
-    return member.max(place)
-
-
-def _most(nodes: Iterable[Node], sums: dict[Node, _Sums]) -> Work:
-    value = text = 0.0
-    for node in nodes:
-        its = sums.get(node, _CUT)
-        value, text = (
-            max(value, its.here.value, its.inside.value),
-            max(text, its.here.text, its.inside.text),
-        )
-    return Work(value, text)

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from protocol import bounds
-from protocol.bytes.json_schema_graph import Graph, UnclearSchema, bounds_of
+from protocol.bytes.json_schema_bounds import bounds_of
+from protocol.bytes.json_schema_graph import Graph, UnclearSchema
 from protocol.bytes.json_strict import loads_body
 from protocol.bytes.value_count import count_values
 from protocol.errors import InvalidRequest

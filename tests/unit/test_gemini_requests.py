@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.bytes.json_schema import Unsupported
+from protocol.bytes.json_schema_parts import Unsupported
 from protocol.dialects.gemini.messages_write import NO_SIGNATURE
 from protocol.dialects.gemini.schema import openapi
 from protocol.dialects.gemini.tools_write import NAMES

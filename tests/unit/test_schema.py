@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.bytes.json_schema import MAX_DEPTH, SchemaTarget, Unsupported, clean
+from protocol.bytes.json_schema import SchemaTarget, clean
+from protocol.bytes.json_schema_parts import MAX_DEPTH, Unsupported
 from tests.support.json_values import Json
 
 STRING = {"type": "string"}

@@ -19,7 +19,8 @@ from protocol.bounds import (
     MAX_SCHEMA_EXPANSION,
     MAX_SCHEMA_WORK,
 )
-from protocol.bytes.json_schema_graph import Graph, UnclearSchema, bounds_of, states
+from protocol.bytes.json_schema_bounds import bounds_of
+from protocol.bytes.json_schema_graph import Graph, UnclearSchema, states
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName, Tool

@@ -8,6 +8,7 @@ be model output that no policy reads. Blocks that are carried whole go to the po
 from typing import Any
 
 from protocol.bytes.json_strict import dumps
+from protocol.bytes.strings import string_in
 from protocol.bytes.tame import is_tame
 from protocol.bytes.unknown import named
 from protocol.dialects.anthropic.cited import read_citation
@@ -62,7 +63,7 @@ def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> l
 
     Raises RemoteProtocolError for a wrong type of a modelled field.
     """
-    kind = _string(block, "type")
+    kind = string_in(block, "type")
     if kind in CARRIED:
         return [BlockStart(index, BlockKind.OTHER, name=kind, body=block)]
     if kind not in _OWN_FIELDS:
@@ -85,13 +86,13 @@ def begin_block(index: int, block: dict[str, Any], unknown: frozenset[str]) -> l
             ]
         case "thinking":
             start = BlockStart(index, BlockKind.THINKING, body=body)
-            signature = _string(block, "signature")
+            signature = string_in(block, "signature")
             signed = [SignatureDelta(index, signature)] if signature else []
             return [start, *_text(index, block, "thinking"), *signed, *withheld]
     executor = BlockKind.TOOL_USE if kind == "tool_use" else BlockKind.SERVER_TOOL_USE
     if executor is BlockKind.SERVER_TOOL_USE:
         body = {"type": kind, **(body or {})}
-    identity, name = _string(block, "id"), _string(block, "name")
+    identity, name = string_in(block, "id"), string_in(block, "name")
     if not name or not (identity or kind == "tool_use"):
         raise RemoteProtocolError("upstream sent a tool call without an id or a name")
     call: list[Event] = [BlockStart(index, executor, id=identity, name=name, body=body)]
@@ -123,7 +124,7 @@ def _extra_fields(
 
 
 def _text(index: int, block: dict[str, Any], field: str) -> list[Event]:
-    text = _string(block, field)
+    text = string_in(block, field)
     return [TextDelta(index, text)] if text else []
 
 
@@ -139,12 +140,3 @@ def _citations(index: int, block: dict[str, Any]) -> list[Event]:
         )
         for c in citations
     ]
-
-
-def _string(block: dict[str, Any], name: str) -> str:
-    value = block.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise RemoteProtocolError("upstream sent something else where its dialect has a string")
-    return value

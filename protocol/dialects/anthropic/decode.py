@@ -63,12 +63,6 @@ def _failed(error: Any) -> UpstreamFailed:
     return UpstreamFailed(kind, message)
 
 
-def _check_number(blocks: int) -> None:
-    """May another block begin?"""
-    if blocks >= MAX_BLOCKS:
-        raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
-
-
 def _reason(reason: str | None) -> StopReason:
     if reason is None:
         raise RemoteProtocolError("upstream ended its message without a stop reason")
@@ -164,14 +158,28 @@ class StreamDecoder:
                 return []
             raise RemoteProtocolError("upstream began another message inside an open one")
         self._message_id = message.id
-        start, withheld = _message_start(message, fields, self._unknown)
-        self._usage = start.usage
+        extra, withheld = read_extras(message, self._unknown)
+        extra["dialect"] = "anthropic"
+        if fields:
+            extra["fields"] = dict(fields)
+            fields.clear()
+        self._usage = counts(message.usage)
         self._stop = (message.stop_reason, message.stop_sequence)
-        events: list[Event] = [start]
+        events: list[Event] = [MessageStart(message.id, message.model, self._usage, extra)]
         for index, block in enumerate(message.content or ()):
             events += self._start(index, block)
             events += self._end(index)
-        return events + withheld + self._stop_details(message.stop_details)
+        return [*events, *map(Opaque, withheld), *self._stop_details(message.stop_details)]
+
+    def whole(self, message: Message, fields: Unknown, withheld: list[str]) -> list[Event]:
+        """Decode a whole message; `withheld` names fields of it that may not pass. Raises
+        RemoteProtocolError."""
+        events = self._message(message, fields)
+        start = events[0]
+        assert isinstance(start, MessageStart)
+        of_start = {name: start.extra.get(name) for name in ("usage", "container")}
+        self._extra = {n: v for n, v in of_start.items() if v is not None} | self._extra
+        return [*events, *map(Opaque, withheld), *self._message_stop()]
 
     def _message_delta(self, frame: Frame, fields: Unknown) -> list[Event]:
         self._in_message()
@@ -234,7 +242,8 @@ class StreamDecoder:
             place += 1
         if place in self._seen or index < 0:
             raise RemoteProtocolError(f"upstream began block {index} twice")
-        _check_number(len(self._seen))
+        if len(self._seen) >= MAX_BLOCKS:
+            raise RemoteProtocolError(f"upstream began more than {MAX_BLOCKS} blocks")
         self._places[index] = place
         index = place
         self._bare = False
@@ -338,19 +347,6 @@ class StreamDecoder:
         return [UpstreamFailed("api_error", "the upstream ended its answer without finishing it")]
 
 
-def _message_start(
-    message: Message, fields: Unknown, unknown: frozenset[str]
-) -> tuple[MessageStart, list[Event]]:
-    extra, withheld = read_extras(message, unknown)
-    extra["dialect"] = "anthropic"
-    if fields:
-        extra["fields"] = dict(fields)
-        fields.clear()
-    return MessageStart(message.id, message.model, counts(message.usage), extra), [
-        *map(Opaque, withheld)
-    ]
-
-
 def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Event]:
     """Decode a whole answer. Raises RemoteProtocolError."""
     try:
@@ -362,26 +358,4 @@ def decode_whole(body: bytes, unknown: frozenset[str] = frozenset()) -> list[Eve
     if message.type != "message":
         raise RemoteProtocolError("upstream's answer is not a message")
     fields, unnamed = split_unknown(unknown_fields, unknown)
-    start, withheld = _message_start(message, fields, unknown)
-    events: list[Event] = [start]
-    _check_number(len(message.content or ()) - 1)
-    for index, block in enumerate(message.content or ()):
-        begun = begin_block(index, block, unknown)
-        events += begun
-        if isinstance(begun[0], BlockStart):
-            events.append(BlockStop(index))
-    details, explanation, more = read_stop_details(message.stop_details, unknown)
-    events += [*withheld, *map(Opaque, [*more, *unnamed])]
-    extra = {
-        name: start.extra[name]
-        for name in ("usage", "container")
-        if start.extra.get(name) is not None
-    }
-    if details:
-        extra["stop_details"] = details
-    return [
-        *events,
-        MessageStop(
-            _reason(message.stop_reason), start.usage, message.stop_sequence, extra, explanation
-        ),
-    ]
+    return StreamDecoder(unknown).whole(message, fields, unnamed)

@@ -12,12 +12,11 @@ import msgspec
 from protocol.bytes.json_strict import dumps
 from protocol.bytes.sse import parse_event
 from protocol.bytes.tame import is_tame
-from protocol.citations import Citation
 from protocol.dialects.gemini import finish as finishes
-from protocol.dialects.gemini import grounding
-from protocol.dialects.gemini.blocks import ANNOTATIONS, Blocks
+from protocol.dialects.gemini.blocks import Blocks
 from protocol.dialects.gemini.failures import failed_inside
 from protocol.dialects.gemini.partial import Arguments, whole
+from protocol.dialects.gemini.sources import Sources
 from protocol.dialects.gemini.wire import (
     CONTENTS,
     Candidate,
@@ -31,7 +30,6 @@ from protocol.dialects.gemini.wire import (
 )
 from protocol.errors import RemoteProtocolError
 from protocol.events import (
-    AttachmentDelta,
     BlockKind,
     Event,
     MessageStart,
@@ -100,14 +98,7 @@ class _Message:
         self.is_blocked = False
         self._pending: _Pending | None = None
         self._last_code = ""
-        self._sources: list[dict[str, Any]] = []
-        """Sources that are not emitted yet: they often come in pieces, and before the text's
-        end."""
-        self._cited: set[bytes] = set()
-        self._searches: dict[str, list[str]] = {}
-        """What no part shows, but something tells of."""
-        self._fetched = ""
-        self._shown: set[str] = set()
+        self._sources = Sources(self.blocks)
 
     @property
     def has_pending(self) -> bool:
@@ -151,24 +142,16 @@ class _Message:
 
     def _candidate(self, candidate: Candidate, events: list[Event]) -> None:
         parts = (candidate.content.parts if candidate.content is not None else None) or ()
-        self._fetched = self._fetched or grounding.fetched(candidate.url_context_metadata)
-        if candidate.grounding_metadata:
-            self._take_sources(candidate.grounding_metadata)
-        if candidate.citation_metadata:
-            recited = grounding.recited(candidate.citation_metadata)
-            if recited is None:
-                events.append(Opaque("candidate field citation_metadata"))
-            elif recited["groundingChunks"]:
-                self._sources.append(recited)
+        self._sources.take(candidate, events)
         last = (
             max((n for n, part in enumerate(parts) if part.text), default=-1)
-            if self._sources
+            if self._sources.waiting
             else -1
         )
         for number, part in enumerate(parts):
             if number > last and part.text is None:
                 # it ends the text
-                self._cite(events)
+                self._sources.cite(events)
             self._part(part, events)
         for what in ("logprobs_result", "grounding_attributions"):
             if getattr(candidate, what):
@@ -183,7 +166,7 @@ class _Message:
                 else:
                     self._pending = None
                     events.append(Opaque("part of a function call"))
-            self._close(events)
+            self._sources.close(events)
 
     def _part(self, part: Part, events: list[Event]) -> None:
         """Take a part, which has one content."""
@@ -274,7 +257,7 @@ class _Message:
     def _tool_call(self, call: dict[str, Any], signature: str, events: list[Event]) -> None:
         kind = _word(call, "toolType")
         name = _TOOL_NAMES.get(kind, kind.lower() or "tool")
-        self._shown.add(name)
+        self._sources.shown.add(name)
         body = {"type": "toolCall", "toolType": kind}
         other_fields = {n: v for n, v in call.items() if n not in ("id", "toolType", "args")}
         arguments = (
@@ -296,58 +279,6 @@ class _Message:
             events,
         )
 
-    # --- sources ---
-
-    def _take_sources(self, metadata: dict[str, Any]) -> None:
-        self._sources.append(metadata)
-        for name, words in grounding.searches(
-            metadata, has_fetched=bool(self._fetched) or "web_fetch" in self._shown
-        ).items():
-            self._searches[name] = list(dict.fromkeys([*self._searches.get(name, ()), *words]))
-
-    def _cite(self, events: list[Event]) -> None:
-        """Emit the sources of the open text."""
-        if self._sources and self.blocks.open_kind is BlockKind.TEXT:
-            citations = self._citations(
-                "".join(self.blocks.pieces), self.blocks.previous_text_bytes
-            )
-            events.extend(
-                AttachmentDelta(self.blocks.open_index, "citation", citation)
-                for citation in citations
-            )
-
-    def _citations(self, text: str, before: int) -> list[Citation]:
-        """The waiting sources, without those that were emitted and have no place here."""
-        keyed_citations = [
-            (dumps(citation.raw), citation)
-            for citation in grounding.citations(grounding.merged(self._sources), text, before)
-        ]
-        new = [
-            citation
-            for raw, citation in keyed_citations
-            if citation.start >= 0 or raw not in self._cited
-        ]
-        self._cited.update(raw for raw, _ in keyed_citations)
-        self._sources = []
-        return new
-
-    def _close(self, events: list[Event]) -> None:
-        """End the open text, and tell of what the provider ran and no part shows."""
-        self._cite(events)
-        self.blocks.close(events)
-        for name in self._searches:
-            if name not in self._shown:
-                arguments = dumps({"queries": self._searches[name]}).decode()
-                self.blocks.server_call(
-                    name, "", arguments, {"type": "groundingMetadata"}, "", events
-                )
-        if self._fetched and "web_fetch" not in self._shown:
-            self.blocks.server_call(
-                "web_fetch", "", self._fetched, {"type": "urlContextMetadata"}, "", events
-            )
-            self._shown.add("web_fetch")
-        self._shown.update(self._searches)
-
     # --- the end ---
 
     def end(self) -> list[Event]:
@@ -360,18 +291,8 @@ class _Message:
                     "upstream sent usage that is not one of its dialect"
                 ) from error
         events: list[Event] = []
-        self._close(events)
-        if self._sources and (citations := self._citations("", self.blocks.previous_text_bytes)):
-            # nothing is open that they could stand with
-            self.blocks.other(
-                ANNOTATIONS,
-                {
-                    "type": ANNOTATIONS,
-                    ANNOTATIONS: [citation.source_object for citation in citations],
-                },
-                "",
-                events,
-            )
+        self._sources.close(events)
+        self._sources.end(events)
         events.append(self._stop())
         return events
 

@@ -9,7 +9,7 @@ Definitions are written where they are used; one that uses itself is refused.
 from typing import Any
 
 from protocol.bounds import MAX_SCHEMA_DEPTH, MAX_SCHEMA_EXPANSION
-from protocol.bytes.json_schema import Unsupported
+from protocol.bytes.json_schema_parts import Unsupported
 from protocol.bytes.json_strict import dumps
 
 _WORDS = ("description", "title", "format", "pattern")

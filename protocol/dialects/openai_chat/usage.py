@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from protocol.events import Usage
+from protocol.dialects.openai_chat.wire import ChunkUsage
+from protocol.events import Usage, uncached
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
@@ -21,3 +22,22 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     if usage.thinking_tokens is not None:
         body["completion_tokens_details"] = {"reasoning_tokens": usage.thinking_tokens}
     return body
+
+
+def usage_of(usage: ChunkUsage, cached: int | None) -> Usage:
+    """Return the counts of an upstream's usage object, `cached` of them read from its cache."""
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    written = prompt.cache_write_tokens if prompt else None
+    fresh = uncached(usage.prompt_tokens, cached, written)
+    output_tokens, thought = (
+        usage.completion_tokens,
+        completion.reasoning_tokens if completion else None,
+    )
+    if (
+        output_tokens is not None
+        and thought
+        and usage.total_tokens == (usage.prompt_tokens or 0) + output_tokens + thought
+    ):
+        # xAI counts reasoning apart; its total tells
+        output_tokens += thought
+    return Usage(fresh, output_tokens, cached, written, thought)

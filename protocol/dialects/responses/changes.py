@@ -11,8 +11,8 @@ import msgspec
 
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.dialects.responses import tools_read
-from protocol.dialects.responses.item_kinds import WITH_TOOLS
-from protocol.dialects.responses.items_read import result_text, text_of
+from protocol.dialects.responses.items import WITH_TOOLS
+from protocol.dialects.responses.parts_read import result_text, text_of
 from protocol.dialects.responses.read import INSTRUCTIONS, MODELLED
 from protocol.request import (
     ChatRequest,

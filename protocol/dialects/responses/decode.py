@@ -10,6 +10,7 @@ from typing import Any
 
 from protocol.bytes.json_strict import loads_foreign
 from protocol.bytes.sse import parse_event
+from protocol.bytes.strings import string_in, string_of
 from protocol.bytes.tame import is_tame
 from protocol.bytes.unknown import named
 from protocol.dialects.responses.answer import CONTENT, SUMMARY, OutputItems
@@ -58,53 +59,13 @@ _PROGRESS = (
 """Events that say how far a call of the provider's is: its item says all of it at its end."""
 _REASONS = {"max_output_tokens": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}
 _FIELDS = frozenset(
-    (
-        "id",
-        "object",
-        "created_at",
-        "completed_at",
-        "status",
-        "background",
-        "error",
-        "incomplete_details",
-        "instructions",
-        "max_output_tokens",
-        "max_tool_calls",
-        "model",
-        "output",
-        "parallel_tool_calls",
-        "previous_response_id",
-        "prompt",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "prompt_cache_options",
-        "reasoning",
-        "safety_identifier",
-        "service_tier",
-        "store",
-        "temperature",
-        "text",
-        "tool_choice",
-        "tools",
-        "top_logprobs",
-        "top_p",
-        "truncation",
-        "usage",
-        "user",
-        "metadata",
-        "billing",
-        "frequency_penalty",
-        "presence_penalty",
-        "moderation",
-        "tool_usage",
-        "content_filters",
-        "conversation",
-        "context_management",
-        "output_text",
-        "access_programs",
-        "background_options",
-        "client_metadata",
-    )
+    "id object created_at completed_at status background error incomplete_details instructions"
+    " max_output_tokens max_tool_calls model output parallel_tool_calls previous_response_id"
+    " prompt prompt_cache_key prompt_cache_retention prompt_cache_options reasoning"
+    " safety_identifier service_tier store temperature text tool_choice tools top_logprobs top_p"
+    " truncation usage user metadata billing frequency_penalty presence_penalty moderation"
+    " tool_usage content_filters conversation context_management output_text access_programs"
+    " background_options client_metadata".split()
 )
 """Of the response object: what names no content, or repeats the request."""
 
@@ -144,14 +105,14 @@ class _Message:
                 if isinstance(tool, dict) and tool.get("type") == "shell"
                 else None
             )
-            self.answer.runs_shell = self.answer.runs_shell or (
+            self.answer.calls.runs_shell = self.answer.calls.runs_shell or (
                 isinstance(place, dict) and place.get("type") != "local"
             )
         extra: dict[str, Any] = {"dialect": "responses"}
         if isinstance(created := response.get("created_at"), int):
             extra["created"] = created
         events.append(
-            MessageStart(_string(response, "id"), _string(response, "model"), Usage(), extra)
+            MessageStart(string_in(response, "id"), string_in(response, "model"), Usage(), extra)
         )
 
     def end(
@@ -168,7 +129,7 @@ class _Message:
         self.answer.end(response.get("output"), events, written)
         for name, value in response.items():
             if name not in _FIELDS and value not in (None, "", [], {}, False, 0):
-                self.answer.withhold(named("response field", name), events)
+                self.answer.withheld.add(named("response field", name), events)
         reason = details.get("reason") if isinstance(details, dict) else None
         if status == "incomplete":
             # the newer reasons (steered, max_messages) stop an answer before it has ended, too
@@ -271,7 +232,7 @@ class _Message:
         if what in self._unknown and self._started:
             events.append(RawDelta(what, -1, loads_foreign(data), "responses"))
         else:
-            self.answer.withhold(what, events)
+            self.answer.withheld.add(what, events)
 
     def _call(self, frame: Frame, kind: str) -> Item:
         item = self.answer.item(frame.output_index, kind)
@@ -286,7 +247,7 @@ class _Message:
                 f"upstream sent content for item {frame.output_index:,}, which is not open"
             )
         body = frame.part or {}
-        kind = _string(body, "type")
+        kind = string_in(body, "type")
         names = (
             ("summary_text",)
             if field == SUMMARY
@@ -295,7 +256,7 @@ class _Message:
             else ("reasoning_text",)
         )
         if kind not in names:
-            self.answer.withhold(named("part", kind), events)
+            self.answer.withheld.add(named("part", kind), events)
             return
         number = frame.summary_index if field == SUMMARY else frame.content_index
         part = self.answer.part(item, field, number, kind, events)
@@ -314,7 +275,7 @@ class _Message:
             events,
         )
         if frame.delta is not None:
-            self.answer.blocks.add(item, part, _text_of(frame.delta), events)
+            self.answer.blocks.add(item, part, string_of(frame.delta), events)
             self.answer.logprobs(part, frame.logprobs, frame.delta, events)
         elif whole is not None:
             self.answer.blocks.agree(item, part, whole, events)
@@ -322,7 +283,7 @@ class _Message:
 
     def _input(self, item: Item, delta: Any, whole: str | None, events: list[Event]) -> None:
         if delta is not None:
-            self.answer.blocks.input(item, _text_of(delta), events)
+            self.answer.blocks.input(item, string_of(delta), events)
         elif whole is not None:
             self.answer.blocks.input(item, more_than(item.text_so_far(), whole), events)
 
@@ -332,22 +293,11 @@ class _Message:
         """Take the input of a call whose item says it whole at its end; a call of the provider's
         runs once its input is there."""
         if delta is not None:
-            item.pieces.append(_text_of(delta))
+            item.pieces.append(string_of(delta))
         elif whole is not None:
-            item.pieces.append(more_than(item.text_so_far(), _text_of(whole)))
+            item.pieces.append(more_than(item.text_so_far(), string_of(whole)))
             if field is not None and item.kind in SERVER_ITEMS and not item.has_ended:
-                self.answer.started(item, {**item.fields, field: item.text_so_far()}, events)
-
-
-def _text_of(value: Any) -> str:
-    if not isinstance(value, str):
-        raise RemoteProtocolError("upstream sent something else where its dialect has a string")
-    return value
-
-
-def _string(body: dict[str, Any], name: str) -> str:
-    value = body.get(name)
-    return "" if value is None else _text_of(value)
+                self.answer.calls.started(item, {**item.fields, field: item.text_so_far()}, events)
 
 
 class StreamDecoder:
@@ -401,7 +351,7 @@ class StreamDecoder:
             ) from error
         if self._done:
             if not (self._has_failed and frame.type in _FAILED):
-                self._message.answer.withhold("data after the end", events)
+                self._message.answer.withheld.add("data after the end", events)
             return events
         try:
             self._take(frame, data, events)
@@ -411,7 +361,7 @@ class StreamDecoder:
         if not frame.type.startswith(_PROGRESS):
             for at, fields in unknown_fields.items():
                 for field in fields:
-                    self._message.answer.withhold(named(at, field), events)
+                    self._message.answer.withheld.add(named(at, field), events)
         return events
 
     def _take(self, frame: Frame, data: bytes, events: list[Event]) -> None:

@@ -1,6 +1,6 @@
 """Events to streamed Responses answers. Whole bodies:
 `protocol.dialects.responses.encoding.encode_whole`; both:
-`protocol.dialects.responses.encoding.encode_items`.
+`protocol.dialects.responses.encoding.encode_answer`.
 
 Nearly every event is a piece of text: its frame is the same but for the text and the number.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from protocol.bytes.json_strict import dumps
 from protocol.bytes.sse import escape_breaks
-from protocol.dialects.responses.encoding.encode_items import ItemEncoder
+from protocol.dialects.responses.encoding.encode_answer import AnswerEncoder
 from protocol.dialects.responses.encoding.encode_whole import WholeEncoder
 from protocol.events import Event, TextDelta
 from protocol.request import ChatRequest
@@ -29,7 +29,7 @@ _ENDS = ("_text.done", "refusal.done", "response.failed")
 """Events after which no text goes on."""
 
 
-class StreamEncoder(ItemEncoder):
+class StreamEncoder(AnswerEncoder):
     """Frames for a client that streams."""
 
     content_type = "text/event-stream; charset=utf-8"

@@ -15,14 +15,14 @@ import msgspec
 from protocol.bytes.json_strict import dumps
 from protocol.dialects.responses import tools_read
 from protocol.dialects.responses.ids import call_of_item
-from protocol.dialects.responses.item_kinds import (
-    CLIENT_ITEMS,
+from protocol.dialects.responses.items import (
+    CLIENT_ONLY_ITEMS,
     MODEL_ITEMS,
     TYPED_CALLS,
     TYPED_OUTPUTS,
-    TYPED_TOOLS,
     Typed,
 )
+from protocol.dialects.responses.parts_read import need_strings, read_parts, result_text, text_of
 from protocol.errors import InvalidRequest
 from protocol.request import (
     NOTHING,
@@ -38,44 +38,11 @@ from protocol.request import (
 from protocol.requests import fields
 from protocol.requests.fields import invalid
 from protocol.requests.names import OfferedNames
-from protocol.server_tools.data import table
 
-_OF_PARTS = (
-    "type",
-    "text",
-    "refusal",
-    "image_url",
-    "file_id",
-    "detail",
-    "file_url",
-    "file_data",
-    "filename",
-    "annotations",
-    "logprobs",
-)
 _OF_ITEMS = (
-    "type",
-    "role",
-    "content",
-    "id",
-    "call_id",
-    "name",
-    "arguments",
-    "output",
-    "input",
-    "namespace",
-    "tools",
-    "summary",
-    "action",
-    "operation",
-    "encrypted_content",
-    "execution",
-    "approve",
-    "approval_request_id",
-    "server_label",
+    "type role content id call_id name arguments output input namespace tools summary action"
+    " operation encrypted_content execution approve approval_request_id server_label".split()
 )
-_MEDIA = ("input_image", "input_file")
-_TEXTS = ("input_text", "output_text")
 
 
 class Input(NamedTuple):
@@ -179,7 +146,7 @@ class _Reader:
             case _ if kind in MODEL_ITEMS:
                 _check_model_item(item, at)
                 self._say(OtherPart(kind, item, "responses"))
-            case _ if kind in CLIENT_ITEMS:
+            case _ if kind in CLIENT_ONLY_ITEMS:
                 if kind == "additional_tools":
                     self._bring(item, at)
                 elif kind == "mcp_approval_response":
@@ -243,10 +210,12 @@ class _Reader:
                         )
                     )
             case "user":
-                self._add(Turn("user", _parts(item.get("content"), f"{at}.content"), extra))
+                self._add(Turn("user", read_parts(item.get("content"), f"{at}.content"), extra))
             case "assistant":
                 self._say(
-                    *self._output_parts(_parts(item.get("content"), f"{at}.content"), other_fields)
+                    *self._output_parts(
+                        read_parts(item.get("content"), f"{at}.content"), other_fields
+                    )
                 )
             case _:
                 invalid(f"{at}.role must be system, developer, user or assistant", "input")
@@ -272,7 +241,7 @@ class _Reader:
                 self._provider.add(call)
             self._say(OtherPart(item["type"], item, "responses"))
             return
-        _need_strings(at, item, "call_id")
+        need_strings(at, item, "call_id")
         if typed.name == "computer" and "action" not in item:
             action: Any = {name: item[name] for name in ("actions",) if name in item}
         else:
@@ -302,7 +271,7 @@ class _Reader:
             if isinstance(item.get("call_id"), str) or typed.name != "local_shell"
             else "id"
         )
-        _need_strings(at, item, named)
+        need_strings(at, item, named)
         call = item[named]
         if call in self._provider:
             self._found(item, at)
@@ -367,11 +336,11 @@ def _check_model_item(item: dict[str, Any], at: str) -> None:
     if not isinstance(item.get("encrypted_content"), str | None):
         invalid(f"{at}.encrypted_content must be a string", "input")
     if item["type"] == "mcp_approval_request":
-        _need_strings(at, item, "id", "name", "arguments", "server_label")
+        need_strings(at, item, "id", "name", "arguments", "server_label")
 
 
 def _approves(item: dict[str, Any], at: str) -> bool:
-    _need_strings(at, item, "approval_request_id")
+    need_strings(at, item, "approval_request_id")
     if not isinstance(item.get("reason"), str | None):
         invalid(f"{at}.reason must be a string", "input")
     if not isinstance(says := item.get("approve"), bool):
@@ -381,7 +350,7 @@ def _approves(item: dict[str, Any], at: str) -> bool:
 
 def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:
     field = "arguments" if kind == "function_call" else "input"
-    _need_strings(at, item, "call_id", "name", field)
+    need_strings(at, item, "call_id", "name", field)
     other_fields = fields.exclude_known(item, "type", "call_id", "name", field)
     namespace = other_fields.get("namespace")
     if not isinstance(namespace, str | None):
@@ -396,7 +365,7 @@ def _call(item: dict[str, Any], kind: str, at: str) -> ToolUsePart:
 
 
 def _output(item: dict[str, Any], form: CallForm, at: str) -> ToolResultPart:
-    _need_strings(at, item, "call_id")
+    need_strings(at, item, "call_id")
     output, other_fields = (
         item.get("output"),
         fields.exclude_known(item, "type", "call_id", "output"),
@@ -406,84 +375,3 @@ def _output(item: dict[str, Any], form: CallForm, at: str) -> ToolResultPart:
         return ToolResultPart(item["call_id"], output, extra=extra or NOTHING, form=form)
     text = result_text(output, f"{at}.output")
     return ToolResultPart(item["call_id"], text, extra={"content": output, **extra}, form=form)
-
-
-def _need_strings(at: str, value: dict[str, Any], *names: str) -> None:
-    for name in names:
-        if type(value.get(name)) is not str or (not value[name] and name in ("call_id", "name")):
-            invalid(f"{at}.{name} must be a string", "input")
-
-
-def result_text(content: Any, at: str) -> str:
-    """Return the output of a call as text; parts that are no text are named. Raises
-    InvalidRequest."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        invalid(f"{at} must be a string or a list of parts", "input")
-    return "".join(_result_piece(part, at) for part in content)
-
-
-def _result_piece(part: Any, at: str) -> str:
-    if not isinstance(part, dict):
-        invalid(f"{at} has a part that is not an object", "input")
-    match part:
-        case {"type": "input_text" | "output_text", "text": str(text)}:
-            return text
-        case {"type": "input_image" | "input_file" | "computer_screenshot" as kind}:
-            return f"[{kind}]"
-        case {"stdout": str(out), "stderr": str(err)}:
-            return out + err
-        case {"type": str(kind)} if (
-            kind
-            in (
-                "function",
-                "custom",
-                "namespace",
-            )
-            or kind in _tool_types()
-        ):
-            return dumps(part).decode()
-    invalid(f"{at} has a part of a type that the gateway does not know", "input")
-
-
-def _tool_types() -> frozenset[str]:
-    return frozenset(TYPED_TOOLS) | frozenset(table().responses_tools)
-
-
-def _parts(content: Any, at: str) -> tuple[Part, ...]:
-    if isinstance(content, str):
-        return (TextPart(content),)
-    if not isinstance(content, list):
-        invalid(f"{at} must be a string or a list of parts", "input")
-    return tuple(_part(part, at) for part in content)
-
-
-def _part(part: Any, at: str) -> Part:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in _TEXTS:
-        if not isinstance(part.get("text"), str):
-            invalid(f"{at} has a text part without a text", "input")
-        return TextPart(part["text"], fields.exclude_known(part, "type", "text"))
-    if kind == "refusal":
-        if not isinstance(part.get("refusal"), str):
-            invalid(f"{at} has a refusal without its text", "input")
-        return OtherPart("refusal", part, "responses")
-    if kind in _MEDIA:
-        fields.refuse_lookalikes(part, _OF_PARTS)
-        for name in ("image_url", "file_id", "file_url", "file_data", "filename"):
-            if not isinstance(part.get(name), str | None):
-                invalid(f"{at} has a part whose {name} is not a string", "input")
-        return OtherPart(kind, part, "responses")
-    invalid(
-        f"{at} has a part of a type that the gateway does not know: {str(kind)[:80]!r}", "input"
-    )
-
-
-def text_of(item: dict[str, Any], at: str) -> str:
-    """Return the text of a system or developer message. Raises InvalidRequest."""
-    parts = _parts(item.get("content"), f"{at}.content")
-    texts = [p.text for p in parts if isinstance(p, TextPart)]
-    if len(texts) != len(parts):
-        invalid(f"{at}.content must be text", "input")
-    return "".join(texts)

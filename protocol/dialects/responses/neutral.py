@@ -6,15 +6,16 @@ from typing import Any
 
 import msgspec
 
-from protocol.dialects.responses.item_kinds import WITH_TOOLS
 from protocol.dialects.responses.items import (
     CARRIED_ITEMS,
     OUTPUT_ITEMS,
     SERVER_ITEMS,
+    WITH_TOOLS,
     result_fields,
     server_input,
 )
-from protocol.dialects.responses.items_read import result_text
+from protocol.dialects.responses.media import read_media
+from protocol.dialects.responses.parts_read import result_text
 from protocol.dialects.responses.read import LOGPROBS
 from protocol.request import (
     NOTHING,
@@ -27,7 +28,6 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
-from protocol.requests import media
 from protocol.requests.fields import invalid
 from protocol.requests.neutral import (
     EFFORTS,
@@ -62,19 +62,7 @@ _HARMLESS = frozenset(
 _READ = frozenset(("include", "safety_identifier", "stream_options", "reasoning", "truncation"))
 """What is read elsewhere, or is for this gateway alone."""
 _BOOKKEEPING = frozenset(
-    (
-        "id",
-        "status",
-        "phase",
-        "namespace",
-        "type",
-        "created_by",
-        "annotations",
-        "logprobs",
-        "role",
-        "name",
-        "async",
-    )
+    "id status phase namespace type created_by annotations logprobs role name async".split()
 )
 """Fields of an item that say nothing to another provider."""
 _SEARCHES = {"low": 1, "medium": 5, "high": 10}
@@ -354,6 +342,11 @@ def _content(part: dict[str, Any]) -> NeutralPart:
     return _media(part)
 
 
+def _media(body: dict[str, Any]) -> MediaPart:
+    mark = "prompt_cache_breakpoint"
+    return read_media(body, _beside({mark: body[mark]} if mark in body else {}))
+
+
 def _other(part: OtherPart) -> Sequence[NeutralPart]:
     kind, body = part.kind, part.body
     if kind in ("input_image", "input_file"):
@@ -400,37 +393,3 @@ def _server_call(kind: str, body: dict[str, Any]) -> Sequence[NeutralPart]:
             call_id=identity, content=content, is_error=failed, kind=f"{kind}_result"
         ),
     )
-
-
-def _media(body: dict[str, Any]) -> MediaPart:
-    kind, extra = (
-        body["type"],
-        _beside({n: v for n, v in body.items() if n in ("prompt_cache_breakpoint",)}),
-    )
-    if kind == "computer_screenshot":
-        invalid("a screenshot of a computer cannot be sent to this model's provider", "input")
-    if kind == "input_image":
-        detail = body.get("detail")
-        extra = extra if detail in (None, "auto") else {"input_image.detail": detail, **extra}
-        return _image(body, extra)
-    return _file(body, extra)
-
-
-def _image(body: dict[str, Any], extra: dict[str, Any]) -> MediaPart:
-    url = body.get("image_url")
-    if url is None and isinstance(body.get("file_id"), str):
-        return MediaPart(media="image", file_id=body["file_id"], extra=extra)
-    if not isinstance(url, str):
-        invalid("an input_image needs an image_url or a file_id", "input")
-    return media.image(url, extra, name="image_url", param="input")
-
-
-def _file(body: dict[str, Any], extra: dict[str, Any]) -> MediaPart:
-    title = name if isinstance(name := body.get("filename"), str) else ""
-    if isinstance(body.get("file_data"), str):
-        return media.document(*media.split(body["file_data"], "file_data"), title, extra)
-    if isinstance(body.get("file_url"), str):
-        return MediaPart(media="document", url=body["file_url"], title=title, extra=extra)
-    if isinstance(body.get("file_id"), str):
-        return MediaPart(media="document", file_id=body["file_id"], title=title, extra=extra)
-    invalid("an input_file needs file_data, file_url or file_id", "input")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.dialects.responses.item_kinds import TYPED_TOOLS
+from protocol.dialects.responses.items import TYPED_TOOLS
 from protocol.request import ResponseFormat, Tool, ToolChoice
 from protocol.requests import fields
 from protocol.requests.fields import invalid

@@ -11,7 +11,7 @@ from typing import Any
 from protocol.bytes.json_strict import dumps
 from protocol.dialects.models import OPENAI_MODELS
 from protocol.dialects.responses.changes import write_tools as write_own_tools
-from protocol.dialects.responses.item_kinds import TYPED_NAMES
+from protocol.dialects.responses.items import TYPED_NAMES
 from protocol.dialects.responses.read import ELSEWHERE, SEALED
 from protocol.dialects.responses.writing.items_write import write_system, write_turns
 from protocol.dialects.responses.writing.messages_write import InputWriter

@@ -11,8 +11,7 @@ from protocol.bytes.json_strict import (
     loads_written,
     normal_arguments,
 )
-from protocol.dialects.responses.item_kinds import TYPED_CALLS, TYPED_NAMES, Typed
-from protocol.dialects.responses.items import SERVER_ITEMS
+from protocol.dialects.responses.items import SERVER_ITEMS, TYPED_CALLS, TYPED_NAMES, Typed
 from protocol.errors import LocalProtocolError
 from protocol.events import BlockStart
 from protocol.request import ChatRequest

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from protocol.bytes.json_strict import dumps
 from protocol.bytes.sse import escape_breaks
 from protocol.dialects.responses import failures
-from protocol.dialects.responses.encoding.encode_items import ItemEncoder
+from protocol.dialects.responses.encoding.encode_answer import AnswerEncoder
 from protocol.events import Event, UpstreamFailed
 
 
-class WholeEncoder(ItemEncoder):
+class WholeEncoder(AnswerEncoder):
     """The one body for a client that does not stream."""
 
     content_type = "application/json"

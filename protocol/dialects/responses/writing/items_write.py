@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments, loads_written
-from protocol.dialects.responses.item_kinds import CLIENT_ITEMS, TYPED_NAMES
-from protocol.dialects.responses.items_read import result_text, text_of
+from protocol.dialects.responses.items import CLIENT_ONLY_ITEMS, TYPED_NAMES
+from protocol.dialects.responses.parts_read import result_text, text_of
 from protocol.dialects.responses.read import INSTRUCTIONS
 from protocol.request import (
     ChatRequest,
@@ -103,7 +103,7 @@ def _user(turn: Turn, items: list[dict[str, Any]]) -> None:
         match part:
             case ToolResultPart():
                 items.append(_output(part))
-            case OtherPart(dialect="responses") if part.kind in CLIENT_ITEMS:
+            case OtherPart(dialect="responses") if part.kind in CLIENT_ONLY_ITEMS:
                 items.append(part.body)
             case OtherPart(dialect="responses"):
                 content.append(part.body)
