@@ -8,6 +8,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 from uuid import UUID
 
+from db.engine import reading
 from db.filters import Filters
 from db.read.call.chunk_pages import read_slices
 from db.read.call.story import (
@@ -25,7 +26,6 @@ from db.read.call.story import (
 )
 from db.read.export import export_lines
 from db.read.items import time as iso
-from db.read.queries import reading
 from pages import links
 from pages.call import arguments, head, story
 from pages.call.sides import Listener, SideBlock, align, beginning, in_order, read_client

@@ -10,9 +10,9 @@ from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
+from db.engine import reading
 from db.read.call.story import read_overview
 from db.read.live import read_chunks_since, read_since
-from db.read.queries import reading
 from pages import links
 from pages.call.following import Following, StartFacts, may_judge, parse_place
 from pages.call.tail import LiveTail, Recorded, Viewer
