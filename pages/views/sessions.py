@@ -9,8 +9,10 @@ from db.read.sessions import SessionCalls, SessionReader
 from db.reads import of_item
 from pages import links, listing
 from pages.call.diff import Diff
-from pages.conversation import ConversationStep, ModelAct, ShownTurn, branches, steps, wanted
+from pages.conversation import ConversationStep, branches, steps, wanted
+from pages.model_acts import ModelAct
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent
+from pages.sent_turns import ShownTurn
 from pages.session_export import FORMS, export
 from pages.views.call import check_query, number_of
 from protocol.conversations.prefix_tree import MAIN, Placed, place

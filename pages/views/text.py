@@ -15,7 +15,8 @@ from pages.call import whole_text
 from pages.call.head import shed_sentences
 from pages.call.sides import Listener, in_order
 from pages.page import Download, PageRequest, Route, ShownContent, joined, sliced
-from pages.views.call import call_of, check_query, overview_of, upstream_dialect
+from pages.views.call import call_of, check_query, overview_of
+from pages.views.call_sides import upstream_dialect
 from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.errors import InvalidRequest
 from protocol.records import to_bytes
