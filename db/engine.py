@@ -1,12 +1,17 @@
-"""Engines for SQLAlchemy, and the form of a database URL that it takes.
+"""Engines for SQLAlchemy, the form of a database URL that it takes, and connections lent.
 
 Must not know: tables.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from psycopg import Error as PsycopgError
 from sqlalchemy import event, text
 from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from db.connections import (
@@ -17,6 +22,7 @@ from db.connections import (
     TimedConnection,
     statement_timeout_ms,
 )
+from protocol.errors import AuditUnavailable
 
 
 def engine_url(url: str) -> URL:
@@ -77,6 +83,20 @@ def open_engine(
     event.listen(engine.sync_engine, "checkout", lend)
     event.listen(engine.sync_engine, "checkin", take_back)
     return engine
+
+
+@asynccontextmanager
+async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Lend a connection; what the driver raises becomes AuditUnavailable."""
+    try:
+        async with engine.connect() as connection:
+            yield connection
+    except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
+        if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
+            raise AuditUnavailable(
+                "the query took too long; narrow it with since, until or call_id"
+            ) from error
+        raise AuditUnavailable("the audit log cannot be read now") from error
 
 
 async def wait_longer(connection: AsyncConnection, answer_s: float) -> None:

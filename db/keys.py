@@ -13,9 +13,8 @@ from sqlalchemy import Double, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from db.engine import open_engine
+from db.engine import open_engine, reading
 from db.models import ApiKey
-from db.read.queries import reading
 from protocol.errors import InvalidRequest, NotFound
 from protocol.server_tools.added import check_families
 from settings.config import LISTS, RIGHT_NAME, SETTINGS, Key

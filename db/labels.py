@@ -8,9 +8,9 @@ from uuid import UUID
 from sqlalchemy import insert, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.engine import reading
 from db.models import Label
 from db.read.items import JsonObject, time
-from db.read.queries import reading
 from db.text import from_column, to_column
 from protocol.errors import InvalidRequest, NotFound
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.engine import reading
 from db.keyring import IN_USE
-from db.read.queries import reading
 from db.text import to_column
 
 LASTS_S = 12 * 3600

@@ -9,8 +9,8 @@ from uuid import UUID
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.engine import reading
 from db.models import Read
-from db.read.queries import reading
 from db.text import to_column, to_short
 from protocol.errors import AuditUnavailable
 

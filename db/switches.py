@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.engine import reading
 from db.read.items import JsonObject, time
-from db.read.queries import reading
 from db.state.watch import ACTIVE_SWITCHES
 from db.text import from_column, to_column
 from protocol.debug import BITS, LONGEST_MIN, MOST_SWITCHES

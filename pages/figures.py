@@ -16,9 +16,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from db.engine import reading
 from db.read import overview
 from db.read.items import time as iso
-from db.read.queries import AuditReader, reading
+from db.read.queries import AuditReader
 from pages.page import Services
 from protocol.errors import AuditUnavailable, RateLimited, StreamConnectionLost, StreamProtocolError
 from settings.runtime import Runtime

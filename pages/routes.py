@@ -5,6 +5,7 @@ from pages.views import (
     call,
     chunk_table,
     diff,
+    downloads,
     evidence,
     integrity,
     keys,
@@ -23,6 +24,7 @@ from pages.views import (
 _LISTED: tuple[Route, ...] = (
     *call.ROUTES,
     *diff.ROUTES,
+    *downloads.ROUTES,
     *evidence.ROUTES,
     *integrity.ROUTES,
     *keys.ROUTES,

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from db.read.sessions import RELEASED_BYTES, RecordedCalls, SessionCalls, SessionReader
 from pages.call.whole_text import ABOUT, mark, spell
-from pages.conversation import ConversationStep, ModelAct, ShownTurn, steps, wanted
+from pages.conversation import ConversationStep, steps, wanted
+from pages.model_acts import ModelAct
+from pages.sent_turns import ShownTurn
 from protocol.conversations.prefix_tree import MAIN, Placed
 
 _AT_ONCE = 10

@@ -9,8 +9,8 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.engine import reading
 from db.read.items import JsonObject, time
-from db.read.queries import reading
 from db.text import from_column, to_column
 
 MAX_ROWS = 1_000

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Row, Select, TextClause, any_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncResult
 
-from db.engine import wait_longer
+from db.engine import reading, wait_longer
 from db.filters import Filters
 from db.models import (
     Attempt,
@@ -45,7 +45,7 @@ from db.read.items import (
     tool_call_item,
 )
 from db.read.lists import chosen_calls, values
-from db.read.queries import array_of, reading
+from db.read.queries import array_of
 from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG, VIEWS, ids_of, rows_of
 
 BATCH_BYTES = 65_536

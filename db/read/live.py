@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from db.read.queries import reading
+from db.engine import reading
 from protocol.records import (
     BlockRecord,
     EndRecord,

@@ -8,85 +8,58 @@ the lists and finds the pages.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partialmethod
-from types import SimpleNamespace
 from typing import Any, Self
 from uuid import UUID
 
-from psycopg import Error as PsycopgError
 from sqlalchemy import (
     ARRAY,
     ColumnElement,
     Select,
     Text,
     cast,
-    exists,
     func,
     literal,
-    or_,
     select,
     text,
     union,
 )
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from db.engine import open_engine
+from db.engine import open_engine, reading
 from db.filters import (
     Filters,
     ListName,
     Position,
-    created_at,
     encode_cursor,
     ids_with,
     parse_call_id,
 )
-from db.holes import KIND as HOLE
-from db.letters import OF_CALL
 from db.models import (
-    Attempt,
-    BlockRow,
     CallRow,
-    ChunkRow,
-    DeadLetter,
-    DecisionRow,
     End,
     Event,
-    JudgementRow,
-    ReleaseRow,
-    RequestBody,
-    ScoreRow,
     Seal,
     ToolCallRow,
 )
+from db.read.call.one_call import is_known, read_call
 from db.read.counts import MAX_COUNTS, Dimension, counted, week_before
 from db.read.draws import check_draws
 from db.read.items import (
     JsonObject,
-    attempt_item,
-    block_item,
     call_item,
     chunk_item,
-    decision_item,
-    event_item,
-    facts,
     judge_block_item,
-    judgement_item,
-    payload,
-    score_item,
     tool_call_item,
 )
 from db.read.lists import chosen_calls, counted_calls, find_keys, values, whole_rows
 from db.read.reviews import counts_of, read_page
-from db.read.shed import read_shed
-from db.read.views import CALL_LOG, CHUNK_LOG, TOOL_CALL_LOG
+from db.read.views import CHUNK_LOG
 from db.read.written import read_written
 from db.text import INDEXED, from_column, to_column, to_short
-from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
+from protocol.errors import InvalidRequest, NotFound
 
 KEY_ID_BEGINNING = re.compile(r"[0-9a-f]{4,15}")
 """What is taken for the beginning of a key's id, which has 16 digits."""
@@ -101,20 +74,6 @@ _ITEMS: dict[ListName, Callable[[Any], JsonObject]] = {
     "tool-calls": tool_call_item,
     "judge-blocks": judge_block_item,
 }
-
-
-@asynccontextmanager
-async def reading(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Lend a connection; what the driver raises becomes AuditUnavailable."""
-    try:
-        async with engine.connect() as connection:
-            yield connection
-    except (DBAPIError, PsycopgError, PoolTimeout, OSError) as error:
-        if getattr(getattr(error, "orig", error), "sqlstate", None) == "57014":
-            raise AuditUnavailable(
-                "the query took too long; narrow it with since, until or call_id"
-            ) from error
-        raise AuditUnavailable("the audit log cannot be read now") from error
 
 
 class AuditReader:
@@ -218,7 +177,7 @@ class AuditReader:
         if after is not None:
             statement = statement.where(seq > after.number if is_up else seq < after.number)
         async with reading(self.engine) as connection:
-            if not await _known(connection, call_id):
+            if not await is_known(connection, call_id):
                 return None
             rows, more = await _read(connection, statement.limit(filters.limit + 1), filters.limit)
             # ascending, the page without a cursor; descending, the one behind which there is none
@@ -236,88 +195,7 @@ class AuditReader:
         """Return one call with its request, tool calls, blocks, judgements and events; None when
         there is no such call."""
         async with reading(self.engine) as connection:
-            row: Any = (
-                await connection.execute(select(CALL_LOG).where(CALL_LOG.c.call_id == call_id))
-            ).one_or_none()
-            if row is None and (row := await without_beginning(connection, call_id)) is None:
-                return None
-            body = await connection.scalar(
-                select(RequestBody.body).where(RequestBody.call_id == call_id)
-            )
-            chunks = await connection.scalar(
-                select(func.count()).select_from(ChunkRow).where(ChunkRow.call_id == call_id)
-            )
-            released = (
-                await connection.execute(
-                    select(
-                        func.count(),
-                        func.coalesce(func.sum(func.octet_length(ReleaseRow.payload)), 0),
-                    ).where(ReleaseRow.call_id == call_id)
-                )
-            ).one()
-            tool_calls = (
-                select(TOOL_CALL_LOG)
-                .where(TOOL_CALL_LOG.c.call_id == call_id)
-                .order_by(TOOL_CALL_LOG.c.block)
-            )
-            set_aside = (
-                select(func.count())
-                .select_from(DeadLetter)
-                .where(text(f"{OF_CALL} = :call"))
-                .params(call=str(call_id))
-            )
-            parts = {
-                "dead_letters": await connection.scalar(set_aside),
-                "shed": await read_shed(connection, call_id),
-                "tool_calls": [tool_call_item(r) for r in await connection.execute(tool_calls)],
-                "blocks": [
-                    block_item(r)
-                    for r in await connection.execute(_of_call(BlockRow, call_id, BlockRow.block))
-                ],
-                "judgements": [
-                    judgement_item(r)
-                    for r in await connection.execute(
-                        _of_call(JudgementRow, call_id, JudgementRow.block, JudgementRow.step)
-                    )
-                ],
-                "scores": [
-                    score_item(r)
-                    for r in await connection.execute(
-                        _of_call(ScoreRow, call_id, ScoreRow.block, ScoreRow.step)
-                    )
-                ],
-                "decisions": [
-                    decision_item(r)
-                    for r in await connection.execute(
-                        _of_call(DecisionRow, call_id, DecisionRow.block, DecisionRow.step)
-                    )
-                ],
-                "attempts": [
-                    attempt_item(r)
-                    for r in await connection.execute(
-                        _of_call(Attempt, call_id, Attempt.segment, Attempt.attempt)
-                    )
-                ],
-                "events": [
-                    event_item(r)
-                    for r in await connection.execute(
-                        _of_call(Event, call_id, Event.at, Event.kind, Event.number)
-                    )
-                ],
-            }
-            begun = (await connection.execute(_of_call(CallRow, call_id))).one_or_none()
-        request = (
-            {"request": None, "request_base64": None} if body is None else payload("request", body)
-        )
-        return {
-            **call_item(row),
-            **facts(begun, "calls"),
-            **request,
-            "chunks": chunks,
-            "releases": released[0],
-            "released_bytes": int(released[1]),
-            **parts,
-        }
+            return await read_call(connection, call_id)
 
     async def find_call(self, text: str) -> UUID:
         """Return the call id that a text is, or is the only one on record to begin with; pages
@@ -338,7 +216,7 @@ class AuditReader:
     async def has_call(self, call_id: UUID) -> bool:
         """Is anything of this call on record?"""
         async with reading(self.engine) as connection:
-            return await _known(connection, call_id)
+            return await is_known(connection, call_id)
 
     async def find_tool_call(self, tool_call_id: str) -> tuple[UUID, int] | None:
         """Return the newest call with a tool call of this id, and its block."""
@@ -387,7 +265,7 @@ class AuditReader:
         return first or beginning
 
     async def _call_with(self, prefix: str, end: str = "") -> UUID:
-        # as in `_known`, and those of which only a seal is left; by indexes, a few of each
+        # as in `is_known`, and those of which only a seal is left; by indexes, a few of each
         tables = (CallRow, End, Event, ToolCallRow, Seal)
         ids = [
             select(t.call_id)
@@ -498,36 +376,3 @@ def _cursor(of: ListName, rows: Sequence[Any], more: bool, filters: Filters) -> 
     return encode_cursor(
         Position(of, filters.order, rows[-1].call_id, getattr(rows[-1], number) if number else 0)
     )
-
-
-async def _known(connection: AsyncConnection, call_id: UUID) -> bool:
-    # of one that no worker began its end is on record, of one whose beginning was lost at least a
-    # mark that says so, or a tool call
-    known = [
-        exists().where(table.call_id == call_id) for table in (CallRow, End, Event, ToolCallRow)
-    ]
-    return bool(await connection.scalar(select(or_(*known))))
-
-
-async def without_beginning(connection: AsyncConnection, call_id: UUID) -> Any:
-    """Return what `call_log` would show of a call whose START is not stored: its end, if stored;
-    None for an unknown call."""
-    if not await _known(connection, call_id):
-        return None
-    end: Any = (
-        (await connection.execute(select(*End.__table__.columns).where(End.call_id == call_id)))
-        .mappings()
-        .one_or_none()
-    )
-    marked = exists().where(Event.call_id == call_id, Event.kind == HOLE)
-    known = {
-        "call_id": call_id,
-        "created_at": created_at(call_id),
-        "ended_at": end and end["at"],
-        "incomplete": await connection.scalar(select(marked)),
-    }
-    return SimpleNamespace(**dict.fromkeys(CALL_LOG.c.keys()) | dict(end or {}) | known)
-
-
-def _of_call(model: Any, call_id: UUID, *order: Any) -> Select[Any]:
-    return select(*model.__table__.columns).where(model.call_id == call_id).order_by(*order)

@@ -10,9 +10,9 @@ import msgspec
 from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.engine import reading
 from db.models import Read
 from db.read.items import JsonObject, time
-from db.read.queries import reading
 from db.text import from_column, to_column
 from protocol.errors import InvalidRequest
 

@@ -14,10 +14,10 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from db.engine import reading
 from db.filters import created_at, first_id, parse_filters
 from db.read.counts import parse_by
 from db.read.items import JsonObject, time
-from db.read.queries import reading
 from db.text import from_column, to_column
 from protocol.errors import InvalidRequest
 

@@ -32,7 +32,7 @@ from db.read.counts import parse_counts
 from db.read.export import export_lines
 from db.read.items import JsonObject, dump_json
 from db.read.queries import AuditReader
-from db.read.sessions import SessionReader
+from db.read.session_list import list_sessions
 from db.read.usage import parse_usage, usage
 from db.reads import PageRead, note, of_item
 from db.write.reviews import add_review
@@ -259,7 +259,7 @@ async def _sessions(request: Request, reader: Reader) -> Response:
     filters = _filters(request, "calls")
     if filters.order != "desc":
         raise InvalidRequest("sessions are listed by their last call", param="order")
-    return _content(request, await SessionReader(reader.engine).page(await reader.named(filters)))
+    return _content(request, await list_sessions(reader.engine, await reader.named(filters)))
 
 
 async def _reviews(request: Request, reader: Reader) -> Response:

@@ -9,9 +9,11 @@ always the old text, and those without a minus the new one.
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pages.call.alignment import Budget, TooMuch, common_places, equal_ends
 
 MOST_TOKENS = 20_000
 MOST_S = 0.05
@@ -21,8 +23,6 @@ _WORD = 200
 """Characters of a token at most: a long word is compared in parts."""
 _WORD_CHARS = 8
 """Characters that are counted as a token before words are known."""
-_CHECK = 256
-"""Steps between two looks at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +64,6 @@ class Diff:
         return "\n".join(line.text for line in self.lines if line.sign in (" ", sign))
 
 
-class _TooMuch(Exception):
-    """It was not compared to the end."""
-
-
-@dataclass(slots=True)
-class _Budget:
-    """What may still be spent."""
-
-    until: float
-    now: Callable[[], float]
-    tokens: int
-    is_spent: bool = False
-    steps: int = field(default=0)
-
-    def take(self, tokens: int) -> None:
-        """Raises _TooMuch."""
-        self.tokens -= tokens
-        if self.tokens < 0:
-            self.is_spent = True
-            raise _TooMuch
-
-    def step(self) -> None:
-        """Raises _TooMuch when the time is over."""
-        self.steps += 1
-        if self.steps % _CHECK == 0 and self.now() > self.until:
-            self.is_spent = True
-            raise _TooMuch
-
-
 def diff(
     old: str,
     new: str,
@@ -104,9 +75,9 @@ def diff(
     """Compare two texts line by line, and word by word in the lines that changed."""
     if old == new:
         return Diff(tuple(_line(" ", text) for text in old.split("\n")))
-    budget = _Budget(now() + seconds, now, tokens)
+    budget = Budget(now() + seconds, now, tokens)
     before, after = old.split("\n"), new.split("\n")
-    head, tail = _ends(before, after)
+    head, tail = equal_ends(before, after)
     middle = _hunks(before[head : len(before) - tail], after[head : len(after) - tail], budget)
     lines = (
         [_line(" ", text) for text in before[:head]]
@@ -120,21 +91,12 @@ def _line(sign: Sign, text: str, *, changed: bool = False) -> DiffLine:
     return DiffLine(sign, (LinePart(text, changed),) if text else ())
 
 
-def _ends(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int]:
-    """How many items are the same at the beginning and, of the others, at the end."""
-    most = min(len(before), len(after))
-    head = next((at for at in range(most) if before[at] != after[at]), most)
-    most -= head
-    tail = next((at for at in range(most) if before[-1 - at] != after[-1 - at]), most)
-    return head, tail
-
-
-def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[DiffLine]:
+def _hunks(before: list[str], after: list[str], budget: Budget) -> list[DiffLine]:
     """The lines of a stretch that differs."""
     try:
         budget.take(len(before) + len(after))
-        pairs = _common(before, after, budget)
-    except _TooMuch:
+        pairs = common_places(before, after, budget)
+    except TooMuch:
         return [
             *(_line("-", text, changed=True) for text in before),
             *(_line("+", text, changed=True) for text in after),
@@ -149,7 +111,7 @@ def _hunks(before: list[str], after: list[str], budget: _Budget) -> list[DiffLin
     return lines
 
 
-def _changed(before: list[str], after: list[str], budget: _Budget) -> list[DiffLine]:
+def _changed(before: list[str], after: list[str], budget: Budget) -> list[DiffLine]:
     """Lines that stand in for each other: as many on both sides are compared one by one, others by
     their first ones."""
     removed: list[DiffLine] = []
@@ -164,9 +126,7 @@ def _changed(before: list[str], after: list[str], budget: _Budget) -> list[DiffL
     return removed + added
 
 
-def _words(
-    old: str, new: str, budget: _Budget
-) -> tuple[tuple[LinePart, ...], tuple[LinePart, ...]]:
+def _words(old: str, new: str, budget: Budget) -> tuple[tuple[LinePart, ...], tuple[LinePart, ...]]:
     """The parts of two lines, by words."""
     head, tail = _text_ends(old, new)
     start, end, middle, other = (
@@ -182,8 +142,8 @@ def _words(
             budget.take((len(middle) + len(other)) // _WORD_CHARS)
             first, second = _tokens(middle), _tokens(other)
             budget.take(len(first) + len(second))
-            left, right = _marked(first, second, _common(first, second, budget))
-        except _TooMuch:
+            left, right = _marked(first, second, common_places(first, second, budget))
+        except TooMuch:
             pass
     return tuple(_parts(start, left, end)), tuple(_parts(start, right, end))
 
@@ -254,55 +214,3 @@ def _longest(most: int, is_same: Callable[[int], bool]) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if is_same(middle) else (low, middle - 1)
     return low
-
-
-def _common(before: Sequence[str], after: Sequence[str], budget: _Budget) -> list[tuple[int, int]]:
-    """The places of a longest common sequence. Raises _TooMuch."""
-    head, tail = _ends(before, after)
-    pairs = [(at, at) for at in range(head)]
-    old, new = before[head : len(before) - tail], after[head : len(after) - tail]
-    pairs += [(head + at, head + other) for at, other in _snakes(old, new, budget)]
-    return pairs + [(len(before) - at, len(after) - at) for at in range(tail, 0, -1)]
-
-
-def _snakes(old: Sequence[str], new: Sequence[str], budget: _Budget) -> list[tuple[int, int]]:
-    """Myers' greedy walk: `reach[k]` is how far the path on diagonal k (old minus new) has come in
-    the old sequence."""
-    if not old or not new:
-        return []
-    reach = {1: 0}
-    trace: list[dict[int, int]] = []
-    for edits in range(len(old) + len(new) + 1):
-        row: dict[int, int] = {}
-        for k in range(-edits, edits + 1, 2):
-            budget.step()
-            down = k == -edits or (k != edits and reach.get(k - 1, -1) < reach.get(k + 1, -1))
-            at = reach.get(k + 1, 0) if down else reach.get(k - 1, 0) + 1
-            other = at - k
-            while at < len(old) and other < len(new) and old[at] == new[other]:
-                at, other = at + 1, other + 1
-            row[k] = at
-            if at >= len(old) and other >= len(new):
-                return _walk_back(trace, len(old), len(new))
-        trace.append(row)
-        reach = row
-    return []
-
-
-def _walk_back(trace: list[dict[int, int]], at: int, other: int) -> list[tuple[int, int]]:
-    pairs: list[tuple[int, int]] = []
-    for edits in range(len(trace), 0, -1):
-        reach, k = trace[edits - 1], at - other
-        down = k == -edits or (k != edits and reach.get(k - 1, -1) < reach.get(k + 1, -1))
-        before = reach.get(k + 1, 0) if down else reach.get(k - 1, 0)
-        start, other_start = (before, before - (k + 1)) if down else (before + 1, before - (k - 1))
-        if down:
-            other_start += 1
-        while at > start and other > other_start:
-            at, other = at - 1, other - 1
-            pairs.append((at, other))
-        at, other = (before, other_start - 1) if down else (start - 1, other_start)
-    while at > 0 and other > 0:
-        at, other = at - 1, other - 1
-        pairs.append((at, other))
-    return pairs[::-1]

@@ -17,9 +17,18 @@ from db.read.items import time as iso
 from db.text import from_column
 from pages import links
 from pages.call import arguments
+from pages.call.sentences import (
+    IN_OTHER_WORDS,
+    because,
+    decided_by,
+    is_cut,
+    label_of,
+    sentence,
+    verdict_of,
+    went_out,
+)
 from pages.call.sides import BlockOutcome, Got, SideBlock
 from pages.verdicts import CUT, loud
-from protocol.reasons import SENTENCES
 from protocol.records import to_text
 
 PAGE = links.BLOCKS
@@ -30,8 +39,6 @@ BUDGET, BUDGET_OF_FEW = 10_000, 64_000
 """Bytes of arguments and texts on a page of many rows, and of few."""
 LEAST = 160
 """Bytes of a text that are shown however many rows there are."""
-_SAID = frozenset(("", "rule", "judge", "text", "after_denied", "unfinished"))
-"""Those that are in other words of the row already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,7 @@ def decided(overview: Overview, upstream: Mapping[int, SideBlock]) -> list[Block
     rows = []
     for number in overview.numbers:
         tool, upstream_block = overview.tools.get(number), upstream.get(number)
-        verdict = _verdict(overview, number)
+        verdict = verdict_of(overview, number)
         if tool is not None:
             goes = (
                 verdict in ("allow", "replace")
@@ -127,62 +134,41 @@ def _row(
     cut: Cut,
     texts: int,
 ) -> dict[str, Any]:
-    tool, upstream_block, span = (
-        overview.tools.get(number),
-        sides.upstream.get(number),
-        overview.spans.get(number),
-    )
-    verdict, judgements = _verdict(overview, number), details.judgements.get(number, [])
-    last = overview.blocks.get(number) or tool
-    steps = [_step(overview, number, row, whole=len(numbers) <= FEW) for row in judgements]
+    tool, upstream_block = overview.tools.get(number), sides.upstream.get(number)
+    block, span = overview.blocks.get(number), overview.spans.get(number)
+    verdict, is_of_many = verdict_of(overview, number), len(numbers) > FEW
+    judgements = details.judgements.get(number, [])
+    steps = [_step(overview, number, judgement, whole=not is_of_many) for judgement in judgements]
     kind = _kind(overview, number, upstream_block)
     row: dict[str, Any] = {
         "number": number,
         "kind": kind,
-        "label": _label(kind, tool, upstream_block, overview.blocks.get(number)),
-        "name": (
-            from_column(tool.name)
-            if tool is not None
-            else upstream_block.name
-            if upstream_block is not None
-            else ""
-        ),
-        "id": from_column(tool.tool_call_id) if tool is not None else "",
-        "executor": tool.executor if tool is not None else "",
-        "form": tool.form if tool is not None else "",
+        "label": label_of(kind, tool, upstream_block, block),
+        **_identity(tool, upstream_block),
         "verdict": verdict,
         "word": loud(verdict),
-        "by": _by(last, steps),
-        "policy": from_column(last.policy) if last is not None else "",
-        "rule": from_column(last.rule) if last is not None and last.rule else "",
-        "reason": from_column(last.reason) if last is not None else "",
-        "said_why": "",
-        "decided_at": iso(last.at) if last is not None else None,
+        **_decision(block or tool, steps),
         **release_times(verdict, tool.released_at if tool is not None else None),
         **_counts(overview, span, upstream_block if sides.is_whole else None),
-        "text": None,
-        "arguments": None,
-        "released": None,
-        "changes": None,
+        **dict.fromkeys(("text", "arguments", "released", "changes", "label_of")),
         "got": _got(sides, number, kind, verdict, texts),
-        "went_out": _went_out(upstream_block, sides.got.get(number)),
+        "went_out": went_out(upstream_block, sides.got.get(number)),
         "steps": steps,
         "scores": details.scores.get(number, []),
         "decisions": details.decisions.get(number, []),
         "holds": _holds(span, tool, steps),
-        "label_of": None,
         "sealed_bytes": upstream_block.sealed if upstream_block is not None else 0,
         "is_decided": (
             verdict in ("allow", "block", "replace") and (tool is not None or verdict != "allow")
         ),
-        "is_one_of_many": len(numbers) > FEW,
+        "is_one_of_many": is_of_many,
     }
-    row["sentence"] = _sentence(overview, number, row)
-    row["because"] = _because(row)
+    row["sentence"] = sentence(overview, number, row)
+    row["because"] = because(row)
     if is_cut(row):
         row["word"] = CUT.upper()
     # reasons that add nothing to the words before them are not repeated
-    row["said_why"] = "" if row["because"] or row["reason"] in _SAID else row["reason"]
+    row["said_why"] = "" if row["because"] or row["reason"] in IN_OTHER_WORDS else row["reason"]
     if tool is not None:
         row.update(_arguments(details.arguments.get(number), tool, cut))
     elif upstream_block is not None:
@@ -190,13 +176,28 @@ def _row(
     return row
 
 
-def _verdict(overview: Overview, number: int) -> str:
-    """The last word on a block; held while the call is open, and nothing where the record has
-    none."""
-    row = overview.blocks.get(number) or overview.tools.get(number)
-    if row is not None:
-        return str(row.verdict)
-    return "hold" if overview.call["state"] == "ACTIVE" else ""
+def _identity(tool: Any, upstream_block: SideBlock | None) -> dict[str, str]:
+    """What names a block: of a tool call what the record has, of others what was decoded."""
+    if tool is None:
+        name = upstream_block.name if upstream_block is not None else ""
+        return {"name": name, "id": "", "executor": "", "form": ""}
+    return {
+        "name": from_column(tool.name),
+        "id": from_column(tool.tool_call_id),
+        "executor": tool.executor,
+        "form": tool.form,
+    }
+
+
+def _decision(last: Any, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Who decided on a block last, when and why."""
+    return {
+        "by": decided_by(last, steps),
+        "policy": from_column(last.policy) if last is not None else "",
+        "rule": from_column(last.rule) if last is not None and last.rule else "",
+        "reason": from_column(last.reason) if last is not None else "",
+        "decided_at": iso(last.at) if last is not None else None,
+    }
 
 
 def _kind(overview: Overview, number: int, upstream_block: SideBlock | None) -> str:
@@ -208,188 +209,19 @@ def _kind(overview: Overview, number: int, upstream_block: SideBlock | None) -> 
     return "tool" if kind in ("tool_use", "server_tool_use") else kind or "block"
 
 
-def _label(kind: str, tool: Any, upstream_block: SideBlock | None, block: Any) -> str:
-    """What a block is, without its name."""
-    if tool is not None:
-        label = {
-            "client": "tool",
-            "provider": "provider's tool",
-            "mcp": "MCP tool",
-            "nested": "tool inside a tool",
-        }.get(tool.executor, "tool")
-        return f"{label}, written as text" if tool.form == "prompt" else label
-    if kind == "tool":
-        return "tool"
-    if (
-        kind == "thinking"
-        and upstream_block is not None
-        and not upstream_block.text
-        and upstream_block.sealed
-    ):
-        return "thinking, encrypted by the provider"
-    if kind == "text" and upstream_block is not None and upstream_block.name == "refusal":
-        return "the model's refusal"
-    return {"other": "block", "opaque": "not modelled"}.get(kind, kind)
-
-
 def _counts(
     overview: Overview, span: ChunkSpan | None, upstream_block: SideBlock | None
 ) -> dict[str, Any]:
-    if span is None:
-        return {
-            "chunks": 0,
-            "bytes": 0,
-            "releases": 0,
-            "characters": len(upstream_block.text) if upstream_block is not None else None,
-            "first_seq": None,
-        }
     seqs = overview.releases.seqs or []
-    releases = bisect_right(seqs, span.last_seq) - bisect_left(seqs, span.first_seq)
     return {
-        "chunks": span.chunks,
-        "bytes": span.size,
-        "releases": releases,
-        "characters": len(upstream_block.text) if upstream_block is not None else None,
-        "first_seq": span.first_seq,
-    }
-
-
-def _by(last: Any, steps: Sequence[Mapping[str, Any]]) -> str:
-    """Who blocked or changed it: a judge, a rule, or nothing that has a name of its own."""
-    if last is None or last.verdict == "allow":
-        return ""
-    if (
-        steps
-        and steps[-1]["policy"] == from_column(last.policy)
-        and last.reason.startswith("judge")
-    ):
-        return "judge"
-    return "rule" if last.rule else ""
-
-
-def _sentence(overview: Overview, number: int, row: Mapping[str, Any]) -> str:
-    """What happened to whom."""
-    if row["kind"] == "tool":
-        return _of_tool(overview, number, row)
-    got, verdict = row["got"], row["verdict"]
-    if is_cut(row):
-        why = (
-            "the client went away first"
-            if overview.call["reason"] == "client_gone"
-            else "the upstream never finished it"
-        )
-        last = (
-            f"; its last chunk is {overview.spans[number].last_seq:,}"
-            if number in overview.spans
-            else ""
-        )
-        return f"cut: {why}{last}; {row['went_out']} released"
-    if verdict == "allow":
-        if row["kind"] == "thinking" and row["sealed_bytes"] and not row["characters"]:
-            return "released as it came; nobody here can read it"
-        if overview.call["reason"] == "client_gone" and got is None:
-            return "approved; the client was gone before it had all of it"
-        return "released, unchanged"
-    return {
-        "replace": "released, changed",
-        "block": (
-            "said by the model, never released from where it was blocked"
-            if row["kind"] == "text"
-            else "never released"
+        "chunks": span.chunks if span else 0,
+        "bytes": span.size if span else 0,
+        "releases": (
+            bisect_right(seqs, span.last_seq) - bisect_left(seqs, span.first_seq) if span else 0
         ),
-        "withheld": _behind(overview, number, row["reason"]),
-        "discarded": "of an answer that was not chosen, never released",
-        "hold": "being decided",
-    }.get(verdict, _no_word(overview))
-
-
-def _went_out(upstream_block: SideBlock | None, got: Got | None) -> str:
-    """How much of a text went out as it came, for a sentence; empty: nothing of it."""
-    if (
-        upstream_block is None
-        or got is None
-        or not got.text
-        or not upstream_block.text.startswith(got.text)
-    ):
-        return ""
-    return (
-        "what came of it was"
-        if got.text == upstream_block.text
-        else f"its first {len(got.text):,} characters were"
-    )
-
-
-def is_cut(row: Mapping[str, Any]) -> bool:
-    """Did it end early, and a part of it go out? No tool call does. Where the client went away,
-    nobody decided about all of it."""
-    ended_early = row["verdict"] == "" or (
-        row["verdict"] == "withheld" and row["reason"] == "unfinished"
-    )
-    return bool(row["kind"] != "tool" and ended_early and row["went_out"])
-
-
-def _of_tool(overview: Overview, number: int, row: Mapping[str, Any]) -> str:
-    tool, runs = overview.tools.get(number), row["executor"] not in ("client", "")
-    match row["verdict"]:
-        case "allow" | "replace" if tool is not None and tool.released_at is None:
-            return (
-                "asked for, approved, never released"
-                if overview.call["state"] != "ACTIVE"
-                else "asked for, approved, not released yet"
-            )
-        case "allow":
-            return "run by the provider, released" if runs else "asked for, released unchanged"
-        case "replace":
-            return "asked for, released with other arguments"
-        case "block":
-            return (
-                "blocked, never released; the provider may have run it"
-                if runs
-                else "asked for, never released"
-            )
-        case "withheld":
-            return _behind(overview, number, row["reason"])
-        case "discarded":
-            return "asked for in an answer that was not chosen, never released"
-        case "hold":
-            return "asked for, being decided"
-        case _:
-            return f"asked for; {_no_word(overview)}"
-
-
-def _behind(overview: Overview, number: int, reason: str) -> str:
-    if reason == "after_denied":
-        place = overview.numbers.index(number)
-        denied = [
-            n
-            for n in overview.numbers[:place]
-            if n in overview.tools and _verdict(overview, n) in ("block", "withheld")
-        ]
-        if denied:
-            return f"withheld behind #{denied[-1]}"
-    if reason == "unfinished":
-        span = overview.spans.get(number)
-        return (
-            f"withheld: the upstream never finished it; its last chunk is {span.last_seq:,}"
-            if span
-            else "withheld: it was never finished"
-        )
-    return "withheld"
-
-
-def _no_word(overview: Overview) -> str:
-    if overview.is_shed:
-        return "its chunks are not on record any more"
-    return "no decision is on record" if overview.call["state"] != "ACTIVE" else "being decided"
-
-
-def _because(row: Mapping[str, Any]) -> str:
-    """Why, where the reason is one of Sluice's own."""
-    return (
-        ""
-        if row["verdict"] == "allow" or row["reason"] in _SAID
-        else SENTENCES.get(row["reason"], "")
-    )
+        "characters": len(upstream_block.text) if upstream_block is not None else None,
+        "first_seq": span.first_seq if span else None,
+    }
 
 
 def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict[str, Any] | None:

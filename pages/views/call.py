@@ -1,48 +1,35 @@
 """The page of a call: its story, one block of it, its bytes, and its export."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from tempfile import SpooledTemporaryFile
-from typing import IO, Any
+from typing import Any
 from uuid import UUID
 
-from db.filters import Filters
-from db.read.call.chunk_pages import read_slices
+from db.engine import reading
 from db.read.call.story import (
-    MOST_BLOCKS,
-    MOST_BYTES,
     MOST_COUNTED,
     Connection,
     Overview,
-    read_beginnings,
-    read_chunks,
     read_details,
     read_gone,
     read_overview,
-    read_sent,
 )
-from db.read.export import export_lines
 from db.read.items import time as iso
-from db.read.queries import reading
 from pages import links
 from pages.call import arguments, head, story
-from pages.call.sides import Listener, SideBlock, align, beginning, in_order, read_client
-from pages.call.story import Cut, Sides
+from pages.call.story import Cut
 from pages.listing import neighbours
-from pages.page import Download, Page, PageRequest, Route, SeeOther, ShownContent, joined
+from pages.page import Page, PageRequest, Route, SeeOther, ShownContent
 from pages.render import short, size
-from pages.views.large import decoding
+from pages.views.call_sides import sides_of
 from protocol.errors import InvalidRequest, NotFound
 
 MAX_VALUE, MAX_ORIGIN = 200, 8_000
 """Characters of a parameter, and of the one that names a list with its filters."""
-SPOOLED_BYTES, MOST_SPOOLED, PIECE_BYTES = 2**20, 64 * 2**20, 2**16
-"""Of an export that waits for its reader: in memory, and in all. In a container the file may be
-memory too."""
 _NUMBER = 10
 """Digits of a number in a path."""
+CALL = f"{links.CALLS}/{{call_id}}"
 TABS = (
     ("Story", ""),
     ("Request", "request"),
@@ -85,13 +72,6 @@ def number_of(text: str, name: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > _NUMBER or int(text) >= 2**31:
         raise InvalidRequest("must be a whole number", param=name)
     return int(text)
-
-
-def upstream_dialect(asked: PageRequest, upstream: str | None) -> str | None:
-    """Return the dialect that a provider speaks by the configuration; None for one that is not
-    there any more."""
-    settings = asked.services.settings.config.upstreams.get(upstream or "")
-    return None if settings is None else settings.dialect
 
 
 async def show_call(asked: PageRequest) -> Page | SeeOther:
@@ -259,7 +239,7 @@ async def _rows(
         details = await read_details(
             connection, overview.call_id, numbers, most=cut.most, tail=cut.tail
         )
-    sides = await _sides(asked, overview, numbers)
+    sides = await sides_of(asked, overview, numbers)
     # beside the loop: each call that was replaced is compared for up to 50 ms
     rows = await asyncio.to_thread(story.rows, overview, numbers, details, sides, cut)
     labels = await asked.services.labels.newest(
@@ -273,82 +253,6 @@ async def _rows(
         "failed": sides.failed,
         "problem": sides.problem,
     }
-
-
-async def _sides(asked: PageRequest, overview: Overview, numbers: Sequence[int]) -> Sides:
-    """Decode both sides of a call, and of one past `MOST_BYTES` or `MOST_BLOCKS` the beginnings of
-    its blocks."""
-    dialects = in_order(upstream_dialect(asked, overview.call["upstream"]))
-    # who waits for others to decode holds no connection meanwhile
-    async with decoding(overview.size):
-        if overview.size <= MOST_BYTES and len(overview.numbers) <= MOST_BLOCKS:
-            chunks, sent = await read_sides(asked, overview)
-            return await asyncio.to_thread(whole_sides, overview, dialects, chunks, sent)
-        firsts = {
-            number: overview.spans[number]
-            for number in numbers
-            if number in overview.spans and number not in overview.tools
-        }
-        async with reading(asked.services.reader.engine) as connection:
-            opening, beginnings = await read_beginnings(connection, overview.call_id, firsts)
-        return await asyncio.to_thread(_beginnings, dialects, opening, beginnings)
-
-
-async def read_sides(
-    asked: PageRequest, overview: Overview
-) -> tuple[list[tuple[int, int, bytes]], list[bytes]]:
-    """Return what the upstream sent, with number and block of each chunk, and what the client
-    got."""
-    async with reading(asked.services.reader.engine) as connection:
-        chunks = [
-            (seq, block, bytes(raw))
-            async for seq, block, raw in read_chunks(connection, overview.call_id)
-        ]
-        return chunks, [bytes(piece) async for piece in read_sent(connection, overview.call_id)]
-
-
-def whole_sides(
-    overview: Overview,
-    dialects: Sequence[Any],
-    chunks: Sequence[tuple[int, int, bytes]],
-    sent: Sequence[bytes],
-) -> Sides:
-    """Both sides of a call, aligned by block."""
-    upstream = listen(overview, dialects, chunks)
-    client = read_client(sent, overview.call["dialect"], streams=bool(overview.call["stream"]))
-    got, left = align(story.decided(overview, upstream.blocks), list(client.blocks.values()))
-    left = left or client.failed
-    if not client.blocks and not left and client.problem:
-        left = b"".join(sent).decode(errors="backslashreplace")
-    return Sides(upstream.blocks, got, left, True, upstream.failed, upstream.problem)
-
-
-def listen(
-    overview: Overview, dialects: Sequence[Any], chunks: Sequence[tuple[int, int, bytes]]
-) -> Listener:
-    """Decode chunks; each attempt of the call is an answer of its own."""
-    starts = {attempt["first_seq"] for attempt in overview.attempts}
-    upstream = Listener(dialects)
-    for seq, block, raw in chunks:
-        if seq in starts:
-            upstream.restart()
-        upstream.take(raw, block)
-    upstream.finish()
-    return upstream
-
-
-def _beginnings(
-    dialects: Sequence[Any], opening: bytes, chunks: Sequence[tuple[int, bytes]]
-) -> Sides:
-    """The beginning of each block, decoded by itself."""
-    by_block: dict[int, list[bytes]] = {}
-    for block, raw in chunks:
-        by_block.setdefault(block, []).append(raw)
-    blocks: dict[int, SideBlock] = {}
-    for block, pieces in by_block.items():
-        if (first_block := beginning(dialects, opening, pieces)) is not None:
-            blocks[block] = first_block
-    return Sides(blocks)
 
 
 async def show_block(asked: PageRequest) -> Page:
@@ -380,137 +284,7 @@ async def show_block(asked: PageRequest) -> Page:
     )
 
 
-async def spooled(lines: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
-    """Hand on pieces that come through a file without a name, which is filled beside: whoever takes
-    them slowly holds no connection and no snapshot, and a long export begins at once. Past
-    `MOST_SPOOLED` that nobody took, what fills it waits: Postgres ends that by itself.
-    """
-    with SpooledTemporaryFile(max_size=SPOOLED_BYTES) as file:
-        moved, written, taken = asyncio.Event(), 0, 0
-
-        async def fill() -> None:
-            nonlocal written
-            try:
-                async with aclosing(lines):
-                    async for line in lines:
-                        for at in range(0, len(line), PIECE_BYTES):
-                            piece = line[at : at + PIECE_BYTES]
-                            while written + len(piece) > taken + MOST_SPOOLED:
-                                moved.clear()
-                                await moved.wait()
-                            _write(file, written, piece)
-                            written += len(piece)
-                            moved.set()
-                            # a line may have 100 MB
-                            await asyncio.sleep(0)
-            finally:
-                moved.set()
-
-        filling = asyncio.create_task(fill(), name="export")
-        try:
-            while True:
-                if taken < written:
-                    # the file is used in the round
-                    file.seek(taken % MOST_SPOOLED)
-                    piece = file.read(
-                        min(PIECE_BYTES, written - taken, MOST_SPOOLED - taken % MOST_SPOOLED)
-                    )
-                    taken += len(piece)
-                    moved.set()
-                    yield piece
-                elif filling.done():
-                    filling.result()
-                    return
-                else:
-                    moved.clear()
-                    await moved.wait()
-        finally:
-            filling.cancel()
-            await asyncio.wait({filling})
-
-
-def _write(file: IO[bytes], at: int, piece: bytes) -> None:
-    first = MOST_SPOOLED - at % MOST_SPOOLED
-    file.seek(at % MOST_SPOOLED)
-    file.write(piece[:first])
-    if piece[first:]:
-        file.seek(0)
-        file.write(piece[first:])
-
-
-async def export(asked: PageRequest) -> Download:
-    """The call as lines of JSON, as `GET /audit/export` has it."""
-    call_id = await call_of(asked)
-    check_query(asked)
-    lines = spooled(export_lines(asked.services.reader.engine, Filters(call_id=call_id)))
-    name = f"call-{call_id}.jsonl"
-    return Download(
-        pieces=lines,
-        media_type="application/x-ndjson",
-        filename=name,
-        shown=ShownContent((call_id,), 1),
-    )
-
-
-async def request_raw(asked: PageRequest) -> Download:
-    """The request body as the client sent it."""
-    call_id = await call_of(asked)
-    check_query(asked)
-    pieces = read_slices(asked.services.reader, call_id, "request")
-    return Download(
-        pieces=pieces,
-        media_type="application/octet-stream",
-        filename=f"request-{call_id}.json",
-        shown=ShownContent((call_id,), 1),
-    )
-
-
-async def block_raw(asked: PageRequest) -> Download:
-    """Arguments, prompt or reply of a block, whole, as stored."""
-    call_id, number = await call_of(asked), number_of(asked.params["block"], "block")
-    check_query(asked, "of", "step")
-    part, step = asked.one("of", "arguments"), number_of(asked.one("step", "0"), "step")
-    if part not in ("arguments", "released", "prompt", "reply"):
-        raise InvalidRequest("is arguments, released, prompt or reply", param="of")
-    numbers = (number, step) if part in ("prompt", "reply") else (number,)
-    slices = read_slices(asked.services.reader, call_id, part, *numbers)
-    return await _raw(slices, f"{part} of block {number}", call_id)
-
-
-async def chunk_raw(asked: PageRequest) -> Download:
-    """One chunk as the upstream sent it."""
-    return await _numbered(asked, "chunk")
-
-
-async def release_raw(asked: PageRequest) -> Download:
-    """One release as it was handed to the gateway."""
-    return await _numbered(asked, "release")
-
-
-async def _numbered(asked: PageRequest, of: str) -> Download:
-    call_id, number = await call_of(asked), number_of(asked.params["number"], "number")
-    check_query(asked)
-    return await _raw(
-        read_slices(asked.services.reader, call_id, of, number), f"{of} {number}", call_id
-    )
-
-
-async def _raw(slices: AsyncIterator[bytes], what: str, call_id: UUID) -> Download:
-    """Bytes of the record as plain text: nothing in them can be taken for a page. Raises NotFound
-    where there are none."""
-    first = await anext(slices, None)
-    if first is None:
-        raise NotFound(f"no {what} of call {call_id} is on record")
-    return Download(pieces=joined(first, slices), shown=ShownContent((call_id,), 1))
-
-
-_CALL = f"{links.CALLS}/{{call_id}}"
 ROUTES = (
-    Route(_CALL, show_call),
-    Route(f"{_CALL}/export", export),
-    Route(f"{_CALL}/request/raw", request_raw),
-    Route(f"{_CALL}/blocks/{{block}}", show_block),
-    Route(f"{_CALL}/blocks/{{block}}/raw", block_raw),
-    Route(f"{_CALL}/chunks/{{number}}/raw", chunk_raw),
-    Route(f"{_CALL}/releases/{{number}}/raw", release_raw),
+    Route(CALL, show_call),
+    Route(f"{CALL}/blocks/{{block}}", show_block),
 )

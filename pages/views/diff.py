@@ -22,10 +22,8 @@ from pages.views.call import (
     number_of,
     origin,
     overview_of,
-    read_sides,
-    upstream_dialect,
-    whole_sides,
 )
+from pages.views.call_sides import read_sides, upstream_dialect, whole_sides
 from pages.views.large import decoding
 from protocol.errors import InvalidRequest
 

@@ -7,11 +7,11 @@ from datetime import UTC, date, datetime, timedelta
 from shlex import quote
 from typing import Any
 
+from db.engine import reading
 from db.keys import KeyStore, StoredKey
 from db.read import keys as of_record
 from db.read.door import door_by_day, read_door
 from db.read.items import time as iso
-from db.read.queries import reading
 from db.read.usage import UsageGroup, last_days, usage
 from pages import links
 from pages.escape import spelled

@@ -10,15 +10,16 @@ from functools import cache, partial
 from typing import Any, TypeVar
 from uuid import UUID
 
+from db.engine import reading
 from db.read.call.story import read_overview
 from db.read.live import read_chunks_since, read_since
-from db.read.queries import reading
 from pages import links
 from pages.call.following import Following, StartFacts, may_judge, parse_place
 from pages.call.tail import LiveTail, Recorded, Viewer
 from pages.page import Download, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.render import short
-from pages.views.call import call_of, check_query, frame, upstream_dialect
+from pages.views.call import call_of, check_query, frame
+from pages.views.call_sides import upstream_dialect
 from protocol.errors import AuditUnavailable, NotFound, StreamConnectionLost, StreamProtocolError
 from protocol.records import Record, ReleaseRecord
 from streams import layout
@@ -216,7 +217,9 @@ class _Follower:
             await asyncio.sleep(max(0.0, sent_at + pause - time.monotonic()))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(
-                    FRAME_S if following.waits_for_commits or following.needs_record else IDLE_S
+                    FRAME_S
+                    if following.order.waits_for_commits or following.needs_record
+                    else IDLE_S
                 ):
                     await viewer.news.wait()
 
@@ -248,7 +251,7 @@ class _Follower:
             are_next = [await self._is_next(following, blob) for blob in entries]
             if not all(are_next):
                 await self._read(following)
-            if following.waits_for_commits:
+            if following.order.waits_for_commits:
                 await self._do(
                     following,
                     partial(following.committed, await self._live.committed(viewer.shard)),
@@ -261,15 +264,15 @@ class _Follower:
         """What an audit writer may have taken out of the stream before it was read there; a gap
         that stays was none."""
         self._asked_at = time.monotonic()
-        if self._had_gap and following.has_gap:
+        if self._had_gap and following.order.has_gap:
             following.skip_gap()
-        self._had_gap = following.has_gap
+        self._had_gap = following.order.has_gap
         with contextlib.suppress(AuditUnavailable):
             return [
                 (
                     NO_ENTRY,
                     await read_since(
-                        self._engine, self._id, following.number, following.decided_below
+                        self._engine, self._id, following.order.number, following.decided_below
                     ),
                 )
             ]
@@ -294,7 +297,7 @@ class _Follower:
         """Work on so many bytes, and let others have a turn if that took long. Much is done beside
         the loop: of what nobody would see each character is a step of Python, and one event may
         have megabytes of it."""
-        if size + following.kept_bytes > ON_LOOP_BYTES:
+        if size + following.order.kept_bytes > ON_LOOP_BYTES:
             return await asyncio.to_thread(work)
         done = work()
         if time.monotonic() - self._worked_from > TURN_S:
@@ -309,7 +312,7 @@ class _Follower:
         of_record: list[Record] = []
         with contextlib.suppress(AuditUnavailable):
             of_record = await read_since(
-                self._engine, self._id, following.number, following.decided_below
+                self._engine, self._id, following.order.number, following.decided_below
             )
         return [(NO_ENTRY, of_record), *of_stream]
 

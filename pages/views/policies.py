@@ -8,9 +8,9 @@ from shlex import quote
 from typing import Any
 from uuid import UUID
 
+from db.engine import reading
 from db.filters import parse_filters
 from db.read import policies as of_record
-from db.read.queries import reading
 from db.read.usage import Judged, UsageGroup, judged, last_days, share, usage
 from pages import links
 from pages.escape import spelled

@@ -5,9 +5,9 @@ import re
 from typing import Any
 from uuid import UUID
 
+from db.engine import reading
 from db.read.call.chunk_pages import read_slices
 from db.read.call.story import Overview, read_parent
-from db.read.queries import reading
 from pages import links
 from pages.call import request
 from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced

@@ -5,10 +5,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from db.engine import reading
 from db.filters import created_at, ids_with
 from db.read.call.texts import requests_with
 from db.read.items import time
-from db.read.queries import reading
 from db.text import words
 from pages import links, listing
 from pages.page import Answer, Page, PageRequest, Route, SeeOther, ShownContent

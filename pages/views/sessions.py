@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from db.read.sessions import COUNTED, SessionCalls, SessionReader
+from db.read.session_list import COUNTED, list_sessions
+from db.read.sessions import SessionCalls, SessionReader
 from db.reads import of_item
 from pages import links, listing
 from pages.call.diff import Diff
-from pages.conversation import ConversationStep, ModelAct, ShownTurn, branches, steps, wanted
+from pages.conversation import ConversationStep, branches, steps, wanted
+from pages.model_acts import ModelAct
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent
+from pages.sent_turns import ShownTurn
 from pages.session_export import FORMS, export
 from pages.views.call import check_query, number_of
 from protocol.conversations.prefix_tree import MAIN, Placed, place
@@ -40,7 +43,7 @@ async def sessions(asked: PageRequest) -> Answer:
     if list_query.filters.order != "desc":
         raise InvalidRequest("sessions are listed by their last call", param="order")
     reader = asked.services.reader
-    page = await SessionReader(reader.engine).page(await reader.named(list_query.filters))
+    page = await list_sessions(reader.engine, await reader.named(list_query.filters))
     parameters = {
         **list_query.raw_filters,
         **{name: value for name, value in list_query.paging.items() if name != "cursor"},

@@ -5,17 +5,18 @@ import base64
 import codecs
 from collections.abc import AsyncIterator, Sequence
 
+from db.engine import reading
 from db.read.call.chunk_pages import MOST_PIECE, read_all, read_all_written, read_slices
 from db.read.call.story import Overview
 from db.read.items import JsonObject
-from db.read.queries import reading
 from db.read.shed import read_shed
 from pages import links
 from pages.call import whole_text
 from pages.call.head import shed_sentences
 from pages.call.sides import Listener, in_order
 from pages.page import Download, PageRequest, Route, ShownContent, joined, sliced
-from pages.views.call import call_of, check_query, overview_of, upstream_dialect
+from pages.views.call import call_of, check_query, overview_of
+from pages.views.call_sides import upstream_dialect
 from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.errors import InvalidRequest
 from protocol.records import to_bytes

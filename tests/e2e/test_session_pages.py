@@ -279,7 +279,7 @@ def test_a_list_is_read_some_sessions_at_a_time(
     product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = page(product, "/debug/sessions").values["items"]
-    monkeypatch.setattr("db.read.sessions._AT_ONCE", 1)
+    monkeypatch.setattr("db.read.session_list._AT_ONCE", 1)
     assert page(product, "/debug/sessions").values["items"] == whole
 
 
@@ -292,8 +292,8 @@ def test_unknown_exports_are_refused(product: Product, ids: dict[str, list[str]]
 def test_the_list_ends_where_enough_calls_were_looked_through(
     product: Product, ids: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.read.sessions.LOOK_THROUGH", 2)
-    monkeypatch.setattr("db.read.sessions._STEP", 2)
+    monkeypatch.setattr("db.read.session_list.LOOK_THROUGH", 2)
+    monkeypatch.setattr("db.read.session_list._STEP", 2)
     seen: list[str] = []
     url: str | None = "/debug/sessions"
     while url:

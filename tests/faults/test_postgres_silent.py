@@ -11,8 +11,9 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
+from db.engine import reading
 from db.keys import KeyStore
-from db.read.queries import AuditReader, reading
+from db.read.queries import AuditReader
 from db.state.watch import Watch
 from db.write import insert
 from db.write.insert import AuditInserter

@@ -4,8 +4,9 @@ long says so."""
 import pytest
 from sqlalchemy import text
 
+from db.engine import reading
 from db.filters import parse_filters
-from db.read.queries import AuditReader, reading
+from db.read.queries import AuditReader
 from protocol.errors import AuditUnavailable
 
 

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 import sqlalchemy.event
 
+import db.read.call.answer_rows
 import db.read.call.answers
-import db.read.call.turns
+import db.read.call.places
 from db.connections import conninfo
 from db.read.call.answers import AnswerReader
 from db.write.insert import AuditInserter
@@ -109,7 +110,7 @@ async def test_only_its_own_kept_answers_are_a_keys(
 ) -> None:
     """Another key's, one that was not to be kept, one whose request is gone by retention, one that
     failed, and those that never were."""
-    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.05)
+    monkeypatch.setattr(db.read.call.answer_rows, "FIND_S", 0.05)
     failed = call_id()
     async with AuditInserter(url) as inserter:
         records = [
@@ -173,7 +174,7 @@ async def test_a_large_request_is_waited_for_behind_the_end_of_its_call(
 async def test_an_item_is_found_by_its_id_in_a_call_of_this_key(
     url: str, reader: AnswerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.1)
+    monkeypatch.setattr(db.read.call.answer_rows, "FIND_S", 0.1)
     call = call_id()
     await keep(url, call, "x")
     name = f"msg_{call.replace('-', '')}_0"
@@ -233,7 +234,7 @@ async def test_a_question_is_found_where_this_key_was_given_it(
 ) -> None:
     """Also of an answer that is not kept, or whose request is gone: nobody gets to see more of
     it."""
-    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.05)
+    monkeypatch.setattr(db.read.call.answer_rows, "FIND_S", 0.05)
     good = [
         await ask_first(url, store=True),
         await ask_first(url, store=False),
@@ -343,13 +344,13 @@ async def test_a_lookup_that_has_read_much_keeps_its_place_while_it_waits(
     url: str, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     """Many of one key would else hold a conversation each."""
-    monkeypatch.setattr(db.read.call.turns, "HELD_BYTES", held)
-    monkeypatch.setattr(db.read.call.answers, "FIND_S", 0.3)
+    monkeypatch.setattr(db.read.call.places, "HELD_BYTES", held)
+    monkeypatch.setattr(db.read.call.answer_rows, "FIND_S", 0.3)
     places = RoundRobin(LOOKUPS_AT_ONCE, most=1)
     reader = AnswerReader.open(url, "responses", max_bytes=BODY_BYTES, turn=places.place)
     mine = await keep(url, call_id(), "x", previous=identity(call_id(now_ms() - 5)))
     finding = asyncio.create_task(reader.find("k", previous(mine)))
-    await wait_until(lambda: reader._waiting["k"], what="it waits for the answer before")
+    await wait_until(lambda: reader._rows._waiting["k"], what="it waits for the answer before")
     free = set()
     while not finding.done():
         free.add(places.free)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from db.engine import reading
 from db.read import overview
-from db.read.queries import AuditReader, reading
+from db.read.queries import AuditReader
 from db.read.usage import (
     MS_CLASSES,
     SUMS,

@@ -15,11 +15,11 @@ from pages.conversation import (
     BUDGET_PARTS,
     PART_CHARS,
     ConversationStep,
-    _arguments,
     branches,
     steps,
     wanted,
 )
+from pages.model_acts import _arguments
 from pages.session_export import FORMS
 from protocol.conversations.histories import MARK_BYTES, history, split
 from protocol.conversations.prefix_tree import Marked, common_bytes, place

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from db.read.call.answers import StoredAnswer, _expansion
+from db.read.call.answer_rows import StoredAnswer
+from db.read.call.answers import _expansion
 from policy.session.session import Session
 from protocol.dialects.responses.stored_answers import Keeper
 from protocol.dialects.turns import WantedTurns

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pages.call.following import FIRST_CHARS, HELD_MS, Following, StartFacts, parse_place
+from pages.call.followed_blocks import FIRST_CHARS, HELD_MS
+from pages.call.following import Following, StartFacts, parse_place
 from pages.http.application import App
 from pages.page import PageRequest, Who
 from pages.views import live
@@ -292,7 +293,7 @@ def test_a_release_waits_for_its_chunks_and_with_strict_durability_for_its_commi
     assert "approved, waits for its commit" in screen.why[0]
     for below, waits in (((5, 0), True), ((5, 1), False)):
         one.committed(below)
-        assert one.waits_for_commits == waits
+        assert one.order.waits_for_commits == waits
     assert screen.take(one.frame(NOW + HELD_MS)).halves(0) == ("Hello", "")
 
 
@@ -355,15 +356,15 @@ def test_a_release_that_was_not_seen_is_waited_for_until_nobody_has_it() -> None
     first, second, third = (release(n + 1, n + 1, raw[n]) for n in range(3))
     one.record(first)
     one.record(third)
-    states = [(one.has_gap, one.needs_record)]
+    states = [(one.order.has_gap, one.needs_record)]
     assert screen.take(one.frame(NOW)).halves(0) == ("", "abc")
     one.record(second)
-    states.append((one.has_gap, one.needs_record))
+    states.append((one.order.has_gap, one.needs_record))
     assert screen.take(one.frame(NOW)).halves(0) == ("ab", "c")
     one.record(release(6, 4, raw[3]))
-    states.append((one.has_gap, one.needs_record))
+    states.append((one.order.has_gap, one.needs_record))
     one.skip_gap()
-    states.append((one.has_gap, one.needs_record))
+    states.append((one.order.has_gap, one.needs_record))
     assert states == [(True, True), (False, False), (True, True), (False, False)]
     assert screen.take(one.frame(NOW)).halves(0) == ("abc", "")
 
@@ -442,12 +443,15 @@ async def test_one_large_event_holds_no_other_viewer_up(follower: live._Follower
     said = [event(role="assistant", content=""), event(content="\u200b" * 1_000_000)]
     one = following()
     one.record(release(1, 2, b"".join(said)))
-    assert one.kept_bytes > 6_000_000
+    assert one.order.kept_bytes > 6_000_000
     async with watched() as loop:
         for entry in entries(said):
             assert await follower._feed(one, entry)
     told = Screen().take(one.frame(NOW))
-    assert told.texts[0].endswith("\\u200b\\u200b") and (one.releases, one.kept_bytes) == (1, 0)
+    assert told.texts[0].endswith("\\u200b\\u200b") and (one.releases, one.order.kept_bytes) == (
+        1,
+        0,
+    )
     assert loop.longest_s < 0.25
 
 

@@ -14,20 +14,17 @@ done with it.
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, exists, func, literal, select, text, true
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from db.engine import open_engine
-from db.models import CallRow, End, ReleaseRow, RequestBody
-from db.read.call.turns import FIND_S, Stay, Turn, any_turn
-from db.read.queries import reading
+from db.engine import open_engine, reading
+from db.read.call.answer_rows import AnswerRows, StoredAnswer
+from db.read.call.places import FIND_S, Stay, Turn, any_turn
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_CHAINED, MAX_LOOKUPS
 from protocol.bytes.json_strict import dumps
 from protocol.dialects.table import CLIENTS
@@ -36,23 +33,12 @@ from protocol.stored_answers import (
     Missing,
     StoredAnswerRules,
     StoredAnswers,
-    StoredRequest,
     WantedAnswers,
 )
 
 WALK_S = 4.0
 """How long reading a whole conversation may take: less than `limits.claim_s`, after which the
 gateway refuses its client's call."""
-MAX_ANSWER_BYTES = 48 * 2**20
-"""Of an answer and its request as they are on record."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 0.2
-_RECENT = timedelta(hours=1)
-"""A call that began longer ago is on record, or never will be."""
-_SETTLED = timedelta(seconds=10)
-"""After its end a call's request is on record, or never will be: a large one is written later than
-the end."""
-_LAST_MS = 2**42
-"""In the year 2109: what nobody made may name a time that no date has."""
 _PREVIOUS = """
 substring(encode(substring(body from position(cast(:name AS bytea) in body) for 100), 'escape')
     from '^"[a-z_]+"[ ]?:[ ]?"[a-z]+_([0-9a-f]{32})"')::uuid
@@ -72,15 +58,6 @@ WITH RECURSIVE chain AS (
 )
 SELECT call_id FROM chain ORDER BY n
 """)
-
-
-class StoredAnswer(msgspec.Struct, frozen=True):
-    """One kept answer with its request."""
-
-    call_id: str
-    asked: StoredRequest
-    answer: dict[str, Any]
-    size: int
 
 
 class _Gone(Exception):
@@ -103,8 +80,7 @@ class AnswerReader:
         if (keeper := CLIENTS[dialect].keeper()) is None:
             raise ValueError(f"clients of {dialect} do not continue stored answers")
         self._keeper, self._turn = keeper, turn
-        self._waiting = Counter[str]()
-        """How many lookups of each key wait for what is not on record yet."""
+        self._rows = AnswerRows(engine, dialect, keeper, max_bytes=max_bytes)
 
     @classmethod
     def open(
@@ -147,7 +123,7 @@ class AnswerReader:
         AuditUnavailable."""
         async with Stay(self._turn, key_id) as stay:
             await stay.take()
-            return await self._wait_for(stay, self._keeper.call_of_answer(identity))
+            return await self._rows.wait_for(stay, self._keeper.call_of_answer(identity))
 
     async def input_of(self, key_id: str, answer: StoredAnswer) -> StoredAnswers:
         """Return what the answer was made for: `before` is all of its input. Likewise never
@@ -170,11 +146,14 @@ class AnswerReader:
             *(name for step in steps for name in self._keeper.references(step.asked.items)),
         ]
         items = await self._items(stay, refers, steps)
+        if lost := [name for name in refers if name not in items]:
+            raise _Gone("item", lost[0])
         asked = [
             *wanted.questions,
             *(name for step in steps for name in self._keeper.questions(step.asked.items)),
         ]
-        questions = await self._questions(stay, asked, steps)
+        # as they were released to this key, also of answers that are not kept
+        questions = await self._items(stay, asked, steps, alone=True)
         size = sum(step.size for step in steps)
         if (
             size + await asyncio.to_thread(_expansion, self._keeper, items, [*wanted.items], steps)
@@ -214,7 +193,7 @@ class AnswerReader:
                 # once: in each request of a conversation a field of that name could lead the guess
                 # away, to megabytes
                 read = await self._guess(stay, UUID(call_id), self._max_bytes - size)
-            step = (read.get(UUID(call_id)) if call_id else None) or await self._wait_for(
+            step = (read.get(UUID(call_id)) if call_id else None) or await self._rows.wait_for(
                 stay, call_id
             )
             # each goes on with one that began before it
@@ -235,192 +214,39 @@ class AnswerReader:
             call_ids = await connection.scalars(
                 _CHAIN, {"first": call, "name": name, "most": MAX_CHAINED - 1, "bytes": most_bytes}
             )
-            return (await self._read(connection, stay, list(call_ids), most_bytes=most_bytes))[0]
-
-    async def _several(
-        self, stay: Stay, call_ids: Sequence[str], *, alone: bool = False
-    ) -> dict[str, StoredAnswer]:
-        """Those of these calls' answers that are on record now, as many as a conversation may
-        hold."""
-        async with reading(self._engine) as connection:
-            calls = [UUID(call_id) for call_id in call_ids if call_id]
-            answers, _ = await self._read(
-                connection, stay, calls, alone=alone, most_bytes=self._max_bytes
-            )
-        return {answer.call_id: answer for answer in answers.values()}
+            return (await self._rows.read(connection, stay, list(call_ids), most_bytes=most_bytes))[
+                0
+            ]
 
     async def _items(
-        self, stay: Stay, refers: Sequence[str], known: Sequence[StoredAnswer]
+        self,
+        stay: Stay,
+        names: Sequence[str],
+        known: Sequence[StoredAnswer],
+        *,
+        alone: bool = False,
     ) -> dict[str, Any]:
-        """The items of those ids. Raises _Gone."""
+        """The items of those ids, up to one that is not there. Raises _Gone."""
         answers: dict[str, StoredAnswer | None] = {step.call_id: step for step in known}
         resolved: dict[str, Any] = {}
         size = sum(step.size for step in known)
-        others = [reference for reference in self._calls_of(refers) if reference not in answers]
-        read = await self._several(stay, others[:MAX_LOOKUPS]) if others else {}
-        for name in dict.fromkeys(refers):
-            call_id = self._keeper.call_of_item(name)
-            if call_id not in answers:
-                if len(answers) - len(known) >= MAX_LOOKUPS:
-                    raise _Gone("item", name)
-                answers[call_id] = answer = read.get(call_id) or await self._wait_for(stay, call_id)
-                size += answer.size if answer is not None else 0
-                if size > self._max_bytes:
-                    raise _Gone("bytes")
-            if (item := _item(answers[call_id], name)) is None:
-                raise _Gone("item", name)
-            resolved[name] = item
-        return resolved
-
-    async def _questions(
-        self, stay: Stay, names: Sequence[str], known: Sequence[StoredAnswer]
-    ) -> dict[str, Any]:
-        """The questions of those ids, as they were released to this key: also of answers that are
-        not kept. Ends at one that was not."""
-        answers: dict[str, StoredAnswer | None] = {step.call_id: step for step in known}
-        questions: dict[str, Any] = {}
-        others = [reference for reference in self._calls_of(names) if reference not in answers]
-        read = await self._several(stay, others[:MAX_LOOKUPS], alone=True) if others else {}
+        calls = dict.fromkeys(map(self._keeper.call_of_item, names))
+        others = [call_id for call_id in calls if call_id not in answers]
+        read = await self._rows.several(stay, others[:MAX_LOOKUPS], alone=alone) if others else {}
         for name in dict.fromkeys(names):
             call_id = self._keeper.call_of_item(name)
             if call_id not in answers:
                 if len(answers) - len(known) >= MAX_LOOKUPS:
                     break
-                answers[call_id] = read.get(call_id) or await self._wait_for(
-                    stay, call_id, alone=True
-                )
+                answer = read.get(call_id) or await self._rows.wait_for(stay, call_id, alone=alone)
+                answers[call_id] = answer
+                size += answer.size if answer is not None else 0
+                if size > self._max_bytes and not alone:
+                    raise _Gone("bytes")
             if (item := _item(answers[call_id], name)) is None:
                 break
-            questions[name] = item
-        return questions
-
-    def _calls_of(self, names: Sequence[str]) -> list[str]:
-        return list(dict.fromkeys(map(self._keeper.call_of_item, names)))
-
-    # --- answers ---
-
-    async def _wait_for(
-        self, stay: Stay, call_id: str, *, alone: bool = False
-    ) -> StoredAnswer | None:
-        if not call_id:
-            return None
-        call, loop = UUID(call_id), asyncio.get_running_loop()
-        until, pause = loop.time() + FIND_S, _FIRST_PAUSE_S
-        key = stay.key_id
-        self._waiting[key] += 1
-        try:
-            while True:
-                async with reading(self._engine) as connection:
-                    answers, may_come = await self._read(connection, stay, [call], alone=alone)
-                # the more wait for the same key, the less often each asks
-                wait_s = pause * self._waiting[key]
-                if answers or call not in may_come or loop.time() >= until:
-                    return answers.get(call)
-                await stay.wait(min(wait_s, max(0.0, until - loop.time())))
-                pause = min(2 * pause, _LONGEST_PAUSE_S)
-        finally:
-            self._waiting[key] -= 1
-            self._waiting += Counter()
-
-    async def _read(
-        self,
-        connection: AsyncConnection,
-        stay: Stay,
-        calls: Sequence[UUID],
-        *,
-        alone: bool = False,
-        most_bytes: int = MAX_ANSWER_BYTES,
-    ) -> tuple[dict[UUID, StoredAnswer], set[UUID]]:
-        """The answers of calls, the first ones that have `most_bytes` together, and which of the
-        calls may still get theirs. `alone`: without their requests, whether they are kept or
-        not."""
-
-        # a condition on every table, so that all days but those of the calls are left out
-        def among(call_id: Any) -> ColumnElement[bool]:
-            among_them: ColumnElement[bool] = call_id.in_(calls)
-            return among_them
-
-        def last_of(some: Sequence[UUID], body: Any, payload: Any, *more: Any) -> Select[Any]:
-            """Of each call something of its request and of its last release, by one look into the
-            index: it may have had 20,000."""
-            released = select(payload.label("payload")).where(ReleaseRow.call_id == CallRow.call_id)
-            of_days = released.where(ReleaseRow.call_id.between(min(some), max(some)))
-            last = of_days.order_by(ReleaseRow.number.desc()).limit(1).lateral("last")
-            releases = select(CallRow.call_id, body, last.c.payload, *more)
-            with_bodies = releases.outerjoin(
-                RequestBody, (RequestBody.call_id == CallRow.call_id) & among(RequestBody.call_id)
-            )
-            return with_bodies.outerjoin(last, true()).where(CallRow.call_id.in_(some))
-
-        if not calls:
-            return {}, set()
-        sizes = (
-            literal(0) if alone else func.octet_length(RequestBody.body),
-            func.octet_length(ReleaseRow.payload),
-        )
-        ended = exists().where(End.call_id == CallRow.call_id, among(End.call_id))
-        statement = last_of(calls, *sizes, ended, ended.where(End.at < func.now() - _SETTLED))
-        of_key = statement.where(
-            CallRow.dialect.in_([self._dialect]), CallRow.key_id == stay.key_id
-        )
-        rows = {row[0]: row[1:] for row in await connection.execute(of_key)}
-        may_come = {
-            call
-            for call in calls
-            if call not in rows and abs(datetime.now(UTC) - _began(call)) < _RECENT
-        }
-        wanted: list[UUID] = []
-        for call in calls:
-            asked, released_bytes, has_ended, is_settled = rows.get(call, (None, None, True, True))
-            if asked is None or released_bytes is None:
-                if call in rows and not (has_ended if asked is not None else is_settled):
-                    may_come.add(call)
-                continue
-            most_bytes -= asked + released_bytes
-            if asked + released_bytes > MAX_ANSWER_BYTES or (most_bytes < 0 and wanted):
-                break
-            wanted.append(call)
-        if not wanted:
-            return {}, may_come
-        contents = await connection.execute(
-            last_of(wanted, literal(b"") if alone else RequestBody.body, ReleaseRow.payload)
-        )
-        payloads = [
-            (call, bytes(body or b""), bytes(payload or b"")) for call, body, payload in contents
-        ]
-        # parsing megabytes must not hold up the other calls of this process
-        answers = await asyncio.to_thread(self._parse_all, payloads, alone=alone)
-        stay.held += sum(answer.size for answer in answers.values())
-        may_come |= {call for call in wanted if call not in answers and not rows[call][2]}
-        return answers, may_come
-
-    def _parse_all(
-        self, payloads: Sequence[tuple[UUID, bytes, bytes]], *, alone: bool
-    ) -> dict[UUID, StoredAnswer]:
-        parsed = {
-            call: self._parse(str(call), body, payload)
-            for call, body, payload in payloads
-            if payload and (body or alone)
-        }
-        return {call: answer for call, answer in parsed.items() if answer is not None}
-
-    def _parse(self, call_id: str, body: bytes, payload: bytes) -> StoredAnswer | None:
-        answer = self._keeper.answer(payload)
-        if (
-            answer is None
-            or answer.get("id") is None
-            or self._keeper.call_of_answer(str(answer["id"])) != call_id
-        ):
-            return None
-        try:
-            asked = self._keeper.asked(body) if body else StoredRequest("", [], True)
-        except ValueError:
-            return None
-        return (
-            StoredAnswer(call_id, asked, answer, len(body) + len(payload))
-            if asked.is_kept
-            else None
-        )
+            resolved[name] = item
+        return resolved
 
 
 def _item(of: StoredAnswer | None, name: str) -> Any:
@@ -446,7 +272,3 @@ def _expansion(
         for names in (item_names, *(keeper.references(step.asked.items) for step in steps))
         for name in names
     )
-
-
-def _began(call: UUID) -> datetime:
-    return datetime.fromtimestamp(min(call.int >> 80, _LAST_MS) / 1000, UTC)

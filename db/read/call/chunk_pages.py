@@ -13,9 +13,10 @@ from uuid import UUID
 
 from sqlalchemy import func, select, text
 
+from db.engine import reading
 from db.models import ChunkRow
 from db.read.items import JsonObject
-from db.read.queries import AuditReader, reading
+from db.read.queries import AuditReader
 from db.read.views import CHUNK_LOG
 from db.read.written import read_written
 

@@ -15,9 +15,9 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from db.engine import reading
 from db.filters import Filters, LinePosition, encode_cursor
 from db.read.items import JsonObject, payload
-from db.read.queries import reading
 from db.text import from_column, to_column
 from protocol.debug import BITS
 

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at
 from db.models import CallRow, End
+from db.read.call.one_call import without_beginning
 from db.read.items import (
     JsonObject,
     attempt_item,
@@ -27,7 +28,6 @@ from db.read.items import (
     facts,
     score_item,
 )
-from db.read.queries import without_beginning
 from db.read.shed import read_shed
 from db.text import from_column, to_column
 from protocol.conversations.histories import MARK_BYTES
@@ -35,7 +35,7 @@ from protocol.conversations.prefix_tree import common_bytes
 from protocol.records import to_bytes
 
 Connection = AsyncConnection
-"""What the functions here read through (`db.read.queries.reading`)."""
+"""What the functions here read through (`db.engine.reading`)."""
 MOST_EVENTS = 200
 MOST_BYTES = 12 * 2**20
 """Bytes on record up to which both sides of a call are decoded for its page, in however many pieces

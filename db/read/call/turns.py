@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
@@ -21,9 +20,9 @@ from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.orm import aliased
 
-from db.engine import open_engine
+from db.engine import open_engine, reading
 from db.models import BlockRow, CallRow, ChunkRow, End, ToolCallRow
-from db.read.queries import reading
+from db.read.call.places import FIND_S, Stay, Turn, any_turn
 from db.text import INDEXED, from_column, to_column, to_short
 from protocol.bounds import LOOKUPS_AT_ONCE, MAX_LOOKUPS
 from protocol.dialects.table import DIALECTS
@@ -32,15 +31,11 @@ from protocol.errors import AuditUnavailable
 from protocol.records import PASSED
 from protocol.request import DialectName
 
-FIND_S = 2.0
 MISSING_S = 0.5
 """How long ids without a record are waited for where tool calls are released before they are on
 record."""
 MAX_CALL_BYTES = 8 * 2**20
 MAX_BYTES = 32 * 2**20
-HELD_BYTES = 2**20
-"""A lookup that waits for the record and has read less than this lends its place to others
-meanwhile."""
 _PAGE = 1000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.2
 _MOST_CALLS = 1000
@@ -49,13 +44,6 @@ _SETTLED = timedelta(seconds=10)
 _WITHHELD = ("block", "withheld")
 _OWN_WORDS = ("text", "thinking", "tool_use")
 _log = logging.getLogger(__name__)
-Turn = Callable[[str], AbstractAsyncContextManager[None]]
-"""Lends a key one of the places of its process."""
-
-
-def any_turn(_: str) -> AbstractAsyncContextManager[None]:
-    """Return a place where there are enough for all."""
-    return contextlib.nullcontext()
 
 
 class _Found(msgspec.Struct):
@@ -65,35 +53,6 @@ class _Found(msgspec.Struct):
     model: str
     ids: list[str]
     blocks: list[int]
-
-
-class Stay:
-    """The place of one lookup: taken by `take`, given back at the end of the block. `held`: how
-    many bytes it has read; `leaves_out`: there was more than it may read."""
-
-    def __init__(self, turn: Turn, key_id: str) -> None:
-        self.key_id, self.held, self.leaves_out = key_id, 0, False
-        self._turn, self._stack = turn, contextlib.AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stack.aclose()
-
-    async def take(self) -> None:
-        """Wait for a place."""
-        await self._stack.enter_async_context(self._turn(self.key_id))
-
-    async def wait(self, pause_s: float) -> None:
-        """Wait for the record. Lookups of what never was must not keep others from theirs, nor many
-        hold megabytes without a place."""
-        is_lent = self.held < HELD_BYTES
-        if is_lent:
-            await self._stack.aclose()
-        await asyncio.sleep(pause_s)
-        if is_lent:
-            await self.take()
 
 
 class _Turn(msgspec.Struct, frozen=True):
