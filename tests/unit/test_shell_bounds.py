@@ -10,11 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from policy.base import ToolCall
+from policy.effects.places import NOWHERE
 from policy.effects.shell.parse.budget import MAX_DEPTH, MAX_TEXT_BYTES
 from policy.effects.shell.programs.texts import effects_of_code
 from policy.effects.shell.reading import _read, load, read
 from policy.effects.shell.run.resolving import resolve
-from policy.effects.touch import NOWHERE, Touch, _remembered, touch_of
+from policy.effects.touch import Touch, _remembered, touch_of
 from tests.support.cpu import slowness
 from tests.support.repository import ROOT
 
