@@ -359,14 +359,14 @@ def test_a_program_in_a_program_that_is_too_much_is_unsure() -> None:
 
 def test_blank_lines_of_sql_take_linear_work() -> None:
     def cost(lines: int) -> float:
-        return cpu_s(lambda: _read.__wrapped__("psql -c '" + "\n" * lines + "'", "~", ".", (), 0))
+        return cpu_s(lambda: _read.__wrapped__("psql -c '" + "\n" * lines + "'", NOWHERE, 0))
 
     assert cost(60_000) < 30 * max(cost(6_000), 0.001)
 
 
 def test_a_find_that_runs_many_commands_is_asked_once_what_it_finds() -> None:
     def cost(count: int) -> float:
-        return cpu_s(lambda: _read.__wrapped__("find / -exec rm {} \\; " * count, "~", ".", (), 0))
+        return cpu_s(lambda: _read.__wrapped__("find / -exec rm {} \\; " * count, NOWHERE, 0))
 
     assert cost(150) < 6 * max(cost(50), 0.001)
 
