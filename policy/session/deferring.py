@@ -27,7 +27,7 @@ from policy.session.answer import likeness, metadata
 from policy.session.answer.held import HeldBlocks
 from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.answer_log import AnswerLog
-from policy.session.attempts import STAGES, AttemptLog, Discarded, SecondAnswer, Stage
+from policy.session.attempts import STAGES, AttemptLog, Choice, Discarded, SecondAnswer, Stage
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo
 from policy.session.exchange import Continuation, Exchange
@@ -86,6 +86,9 @@ class DeferringSession(Session):
         """The usage of answers that the client does not get."""
         self._is_inside = False
         """What upstream sent is being taken: nothing is decided before all of it is."""
+
+    def _choose(self, choice: Choice) -> None:
+        self._stage = STAGES[self._stage, choice]
 
     # --- the request ---
 
@@ -210,7 +213,7 @@ class DeferringSession(Session):
             usage.show(likeness.usage_alike(first.usage, usage.total))
         super()._complete(exchange, event)
         if self._stage == "first":
-            self._stage = STAGES[self._stage, "keep"]
+            self._choose("keep")
         self._forget()
 
     def _end_extra(self, exchange: Exchange, event: MessageStop) -> dict[str, Any]:
@@ -259,7 +262,7 @@ class DeferringSession(Session):
         elif isinstance(end, Continue):
             self._take("drain")
         else:
-            self._stage = STAGES[self._stage, "keep"]
+            self._choose("keep")
             self._open(blocks)
 
     def _decide_second(self, exchange: Exchange, blocks: HeldBlocks, first: Discarded) -> None:
@@ -278,7 +281,7 @@ class DeferringSession(Session):
 
     def _replace(self, exchange: Exchange, blocks: HeldBlocks, first: Discarded) -> None:
         """Let the second answer take the place of the first."""
-        self._stage = STAGES[self._stage, "keep"]
+        self._choose("keep")
         self._record_attempt(exchange, is_chosen=True)
         if self._replacement is not None:
             self._replacement.leave_out(
@@ -304,7 +307,7 @@ class DeferringSession(Session):
         blocks.slots.pump()
         for index in self._sent_events.unended:
             self._emit(BlockStop(index))
-        self._stage = STAGES[self._stage, "discard"]
+        self._choose("discard")
         self._fate = "discarded"
         self._record_attempt(exchange, is_chosen=False)
         release = "whole" if self._is_whole or not self.out.streams else "early"
@@ -357,7 +360,7 @@ class DeferringSession(Session):
         except PipelineError as error:
             self._give_up(first, error.message)
             return
-        self._stage = STAGES[self._stage, "ask"]
+        self._choose("ask")
         self._take("ask_again")
         self._before = first.usage
         blocks = self._make_blocks(chain, request.without_history())
@@ -394,7 +397,7 @@ class DeferringSession(Session):
             self._record_attempt(exchange, is_chosen=False)
             blocks.discard()
             self._before = exchange.usage.total
-        self._stage = STAGES[self._stage, "give_up"]
+        self._choose("give_up")
         self.out.note("not_deferred", -1, why)
         decided = msgspec.structs.replace(denied.final, verdict="block")
         self.out.records.append(

@@ -10,11 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from policy.base import ToolCall
+from policy.effects.places import NOWHERE
 from policy.effects.shell.parse.budget import MAX_DEPTH, MAX_TEXT_BYTES
 from policy.effects.shell.programs.texts import effects_of_code
 from policy.effects.shell.reading import _read, load, read
 from policy.effects.shell.run.resolving import resolve
-from policy.effects.touch import NOWHERE, Touch, _remembered, touch_of
+from policy.effects.touch import Touch, _remembered, touch_of
 from tests.support.cpu import slowness
 from tests.support.repository import ROOT
 
@@ -358,14 +359,14 @@ def test_a_program_in_a_program_that_is_too_much_is_unsure() -> None:
 
 def test_blank_lines_of_sql_take_linear_work() -> None:
     def cost(lines: int) -> float:
-        return cpu_s(lambda: _read.__wrapped__("psql -c '" + "\n" * lines + "'", "~", ".", (), 0))
+        return cpu_s(lambda: _read.__wrapped__("psql -c '" + "\n" * lines + "'", NOWHERE, 0))
 
     assert cost(60_000) < 30 * max(cost(6_000), 0.001)
 
 
 def test_a_find_that_runs_many_commands_is_asked_once_what_it_finds() -> None:
     def cost(count: int) -> float:
-        return cpu_s(lambda: _read.__wrapped__("find / -exec rm {} \\; " * count, "~", ".", (), 0))
+        return cpu_s(lambda: _read.__wrapped__("find / -exec rm {} \\; " * count, NOWHERE, 0))
 
     assert cost(150) < 6 * max(cost(50), 0.001)
 

@@ -66,9 +66,8 @@ def _sql_client(command: Command, args: Args, findings: Findings) -> None:
     if name in ("sqlite3", "sqlite", "duckdb", "bq", "litecli"):
         texts += args.operands[1:]
         findings.read(*args.operands[:1])
-    for host in args.all("-h|-S|--host"):
-        if name not in ("sqlite3", "duckdb"):
-            findings.add("network", findings.scope_of_host(host), host.known)
+    if name not in ("sqlite3", "duckdb"):
+        findings.ask(*args.all("-h|-S|--host"))
     findings.read(*args.all("-f|--file|-i|--init-file"))
     findings.write(*args.all("-o|--output"))
     if command.stdin.kind == "text":
@@ -174,8 +173,7 @@ def _store(command: Command, args: Args, findings: Findings) -> None:
         ):
             kind = "privilege"
         findings.add(kind, "unknown" if kind == "delete" else "system", joined, wide=True)
-    for host in hosts:
-        findings.add("network", findings.scope_of_host(host), host.known)
+    findings.ask(*hosts)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -186,6 +186,11 @@ class Findings:
         is_whole = word.text is not None or "/" not in word.prefix.partition("://")[2]
         return self._places.host_scope(text if is_whole else word.prefix)
 
+    def ask(self, *hosts: Word) -> None:
+        """Ask these hosts, which get nothing."""
+        for host in hosts:
+            self.add("network", self.scope_of_host(host), host.known)
+
     def reach(self, word: Word, *, sends: bool = False, account: bool = False) -> Scope:
         """Open a connection to the host of a URL or address; `sends`: with data, `account`: with a
         login of the user's there."""

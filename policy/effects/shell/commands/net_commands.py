@@ -179,7 +179,7 @@ def _mail(command: Command, args: Args, findings: Findings) -> None:
                     False,
                 )
             )
-            findings.add("network", findings.scope_of_host(word), word.known)
+            findings.ask(word)
     if not findings.sends and command.name in ("sendmail", "msmtp"):
         # the addresses stand in what it reads
         findings.sends.append(("unknown", command.name, False))

@@ -264,13 +264,8 @@ def _action(tokens: list[str], calls: Mapping[str, Handler]) -> Action:
                 for word in words(case)
             ]
         case "host":
-            return lambda case: _ask(case.findings, words(case))
+            return lambda case: case.findings.ask(*words(case))
     raise ValueError(verb)
-
-
-def _ask(findings: Findings, hosts: Iterable[Word]) -> None:
-    for word in hosts:
-        findings.add("network", findings.scope_of_host(word), word.known)
 
 
 def _effect(kind: Kind, tokens: list[str], wide: Condition) -> Action:

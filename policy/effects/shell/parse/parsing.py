@@ -118,12 +118,11 @@ class Parser(RedirectReader):
         """Read one command."""
         self.blanks()
         self.budget.spend()
-        match = _OPENER.match(self.text, self.at)
+        start = self.at
+        match = self.skip(_OPENER)
         if match is None:
             return self.simple()
         word = match[0]
-        start = self.at
-        self.at = match.end()
         if word in ("!", "time", "coproc"):
             return self.behind(word)
         self.enter()
@@ -147,11 +146,9 @@ class Parser(RedirectReader):
         """Read the command behind `!`, `time` or `coproc`."""
         self.blanks()
         if word == "time":
-            match = _TIME_OPTION.match(self.text, self.at)
-            self.at = match.end() if match else self.at
+            self.skip(_TIME_OPTION)
         elif word == "coproc":
-            named = _COPROC_NAME.match(self.text, self.at)
-            self.at = named.end() if named else self.at
+            self.skip(_COPROC_NAME)
         self.enter()
         try:
             node = self.command()
@@ -184,8 +181,7 @@ class Parser(RedirectReader):
             case _:
                 self.blanks()
                 name = self.text_of(self.word())
-                match = _FUNCTION.match(self.text, self.at)
-                self.at = match.end() if match else self.at
+                self.skip(_FUNCTION)
                 self.blanks(lines=True)
                 return Func(name, self.command())
 
@@ -219,9 +215,7 @@ class Parser(RedirectReader):
         else:
             name = self.text_of(self.word())
             self.blanks(lines=True)
-            match = _IN.match(self.text, self.at)
-            if match:
-                self.at = match.end()
+            if self.skip(_IN):
                 words = self.words_of_line()
         self.blanks(lines=True)
         if self.text.startswith(";", self.at):
@@ -257,8 +251,7 @@ class Parser(RedirectReader):
         branches: list[tuple[list[Parts], Seq, bool]] = []
         while True:
             self.blanks(lines=True)
-            if _ESAC.match(self.text, self.at):
-                self.at += 4
+            if self.skip(_ESAC):
                 return CaseCommand(word, branches, self.redirects())
             if self.text.startswith("(", self.at):
                 self.at += 1

@@ -39,6 +39,13 @@ class TextScanner:
         """The one behind it."""
         return self.text[self.at + 1 : self.at + 2]
 
+    def skip(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Go behind what stands here, where it matches."""
+        match = pattern.match(self.text, self.at)
+        if match is not None:
+            self.at = match.end()
+        return match
+
     def heredocs(self) -> None:
         """Read the texts of the heredocs of the line before: the grammar's part."""
         raise NotImplementedError
@@ -53,9 +60,7 @@ class TextScanner:
         if text[self.at : self.at + 1] not in " \t\n\\#":
             # as nearly always
             return
-        match = (_LINES if lines and not self.pending else _BLANKS).match(text, self.at)
-        if match:
-            self.at = match.end()
+        self.skip(_LINES if lines and not self.pending else _BLANKS)
         if lines and self.pending and text.startswith("\n", self.at):
             self.at += 1
             self.heredocs()

@@ -181,10 +181,9 @@ class WordReader(TextScanner):
             return Lit(ansi_c(match[0]), is_quoted=True)
         if sign == '"' and not is_quoted:
             return Lit("", is_quoted=True)
-        named = _NAME.match(text, self.at)
+        named = self.skip(_NAME)
         if named is None:
             return Lit("$", is_quoted)
-        self.at = named.end()
         return Param(named[0], is_quoted)
 
     def sum(self, inner: str, is_quoted: bool) -> Part:
@@ -225,24 +224,22 @@ class WordReader(TextScanner):
         is_length = text.startswith("#", self.at) and not text.startswith("#}", self.at)
         is_indirect = text.startswith("!", self.at) and not text.startswith("!}", self.at)
         self.at += is_length or is_indirect
-        named = _PARAMETER.match(text, self.at)
+        named = self.skip(_PARAMETER)
         if named is None:
             self.argument(is_quoted, "}")
             return self.closed(Param("", is_quoted, "?"))
-        self.at = named.end()
         part = Param(named[0], is_quoted, "length" if is_length else "", is_indirect=is_indirect)
         if text.startswith("[", self.at):
             self.at += 1
             part.index = self.argument(is_quoted, "]")
             self.at += 1
-        match = _OPS.match(text, self.at)
+        match = self.skip(_OPS)
         if match is None:
             if not text.startswith("}", self.at):
                 self.argument(is_quoted, "}")
                 part.op = "?"
             return self.closed(part)
         part.op = match[0]
-        self.at = match.end()
         ends = ":}" if part.op == ":" else "/}" if part.op[0] == "/" else "}"
         args = [self.argument(is_quoted, ends)]
         if self.sign in ends[:-1]:

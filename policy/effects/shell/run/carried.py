@@ -204,8 +204,8 @@ def commands_in(code: str, depth: int = 1) -> list[str]:
     for text in made[:_MAX_TEXTS] if depth else ():
         if "(" in text:
             made += commands_in(text.replace("\\n", "\n").replace('\\"', '"'), depth - 1)
-    made += [match[1] or match[2] for match in _OPENS.finditer(code)][:_MAX_TEXTS]
-    made += [match[1] or match[2] for match in _IN_CMAKE.finditer(code)][:_MAX_TEXTS]
+    for pattern in (_OPENS, _IN_CMAKE):
+        made += [match[1] or match[2] for match in pattern.finditer(code)][:_MAX_TEXTS]
     made += [_text(match) for match in _RUNS_BEHIND.finditer(code)][:_MAX_TEXTS]
     made += [f"rm -rf {_quoted(_text(match))}" for match in _DELETES.finditer(code)][:_MAX_TEXTS]
     return made[:_MAX_TEXTS]

@@ -8,6 +8,8 @@ from policy.effects.shell.run.nested_texts import run_text
 from policy.effects.shell.run.state import Invocation, Out, texts
 
 STDIN = tuple("- /dev/stdin /dev/fd/0 /proc/self/fd/0 /dev/tty".split())
+_VALUED = tuple("-o +o -O +O --rcfile --init-file --init-command -C --command".split())
+"""Options that take the next word."""
 
 
 def shell(machine: Machine, call: Invocation) -> Out:
@@ -17,29 +19,14 @@ def shell(machine: Machine, call: Invocation) -> Out:
     is_text = reads_stdin = False
     while at < len(fields):
         text = fields[at].text
-        if text in (
-            "-o",
-            "+o",
-            "-O",
-            "+O",
-            "--rcfile",
-            "--init-file",
-            "--init-command",
-            "-C",
-            "--command",
-        ):
-            if text in ("--rcfile", "--init-file") and (
-                known := machine.read(fields[at + 1].text if at + 1 < len(fields) else "")
-            ):
+        if text in _VALUED:
+            value = call.at(at + 1)
+            if text in ("--rcfile", "--init-file") and (known := machine.read(value)):
                 run_text(machine, call, known.text, "file", is_child=True)
-            if (
-                text in ("--init-command", "-C", "--command")
-                and at + 1 < len(fields)
-                and text != "-C"
-            ):
-                return run_text(machine, call, fields[at + 1].text, "argument", is_child=True)
+            if text in ("--init-command", "--command") and at + 1 < len(fields):
+                return run_text(machine, call, value, "argument", is_child=True)
             at += 2
-        elif text == "--" or text == "-":
+        elif text in ("-", "--"):
             at += 1
             break
         elif re.match(r"[-+][A-Za-z]", text):

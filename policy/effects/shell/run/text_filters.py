@@ -205,10 +205,11 @@ def _number_of_lines(args: Args) -> str:
 
 def _head(args: Args, stdin: str | None) -> str | None:
     chars = _option(args, "c", "bytes")
-    if stdin is None or chars is not None:
-        return None if stdin is None or chars is None else stdin[: int(chars)]
-    number = _number_of_lines(args)
-    return as_lines(lines_of(stdin)[: int(number)])
+    if stdin is None:
+        return None
+    if chars is not None:
+        return stdin[: int(chars)]
+    return as_lines(lines_of(stdin)[: int(_number_of_lines(args))])
 
 
 def _tail(args: Args, stdin: str | None) -> str | None:
