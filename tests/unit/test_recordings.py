@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from protocol import codecs
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.dialects import table as dialects
 from protocol.errors import LocalProtocolError
-from protocol.events import ArgumentsDelta, Event, MessageStop
+from protocol.events import ArgumentsDelta, MessageStop
 from protocol.request import ChatRequest, DialectName
-from tests.support.checks.decoding import by_block, decode, digest
+from tests.support.checks.decoding import by_block, decode, digest, events_of
 from tests.support.checks.order import check_messages_frames
 from tests.support.clients.sdk import anthropic_answer, openai_answer
 from tests.support.upstreams.recordings import Recording, expected, need_recordings, recordings
@@ -33,12 +32,6 @@ def modelled(recording: Recording) -> bool:
 
 PLAIN = [n for n, r in ALL.items() if modelled(r)]
 CLIENTS: list[DialectName] = ["openai", "anthropic"]
-
-
-def events_of(recording: Recording) -> list[Event]:
-    if recording.is_stream:
-        return decode(recording.dialect, [recording.body])
-    return codecs.decode_whole(recording.dialect, recording.body)
 
 
 def encoded(recording: Recording, client: DialectName, *, stream: bool) -> bytes:
