@@ -36,8 +36,9 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify
 from protocol.errors import AuditUnavailable, InvalidRequest
 from protocol.records import EndRecord, EventRecord
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows
-from tests.support.checks.sealed import Log, fill, insert, run
+from tests.support.checks.sealed import Log, fill, run
 from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_for
 

@@ -34,8 +34,9 @@ from protocol.records import EventRecord
 from settings.config import Config
 from settings.runtime import Runtime
 from sluice.check import doctor
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows, whole_call
-from tests.support.checks.sealed import Log, fill, insert, run, take
+from tests.support.checks.sealed import Log, fill, run, take
 from tests.support.servers.asked import pages_of
 from tests.support.waiting import wait_until
 from workers.audit.retention import RetentionLoop

@@ -25,8 +25,9 @@ from db.seals.seal import Sealer
 from db.seals.standing import standing
 from db.seals.verify import verify
 from protocol.errors import InvalidRequest
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows, whole_call
-from tests.support.checks.sealed import DAY_MS, Log, fill, insert, run, take
+from tests.support.checks.sealed import DAY_MS, Log, fill, run, take
 from tests.support.waiting import wait_until
 
 OLD_DAYS = 9

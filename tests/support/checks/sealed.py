@@ -24,9 +24,9 @@ from db.connections import conninfo
 from db.engine import engine_url
 from db.seals.retention import RetentionRun
 from db.seals.seal import Sealer
-from db.write.insert import AuditInserter
 from protocol.records import AttemptRecord, CallFacts, DecisionRecord, Record, ScoreRecord
 from sluice.audit import seal_cli
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     chunks_record,
@@ -144,12 +144,6 @@ def control_rows(call: str, secret: str = "") -> list[Record]:
     ]
 
 
-async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = None) -> None:
-    """Insert records as an audit writer does."""
-    async with AuditInserter(url) as inserter:
-        assert not await inserter.insert(records, bodies or {})
-
-
 def fill(
     url: str,
     chance: random.Random,
@@ -228,7 +222,7 @@ def verified(url: str, *arguments: str) -> tuple[int, Json]:
     return told.exit_code, json.loads(told.stdout)
 
 
-def take(url: str, archive: str = "", **days: int) -> list[tuple[str, date, int]]:
+def take(url: str, archive: str = "", /, **days: int) -> list[tuple[str, date, int]]:
     """Take away what is older than so many days."""
     with RetentionRun(url, days, archive, redis_time=time.time) as retention:
         return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
