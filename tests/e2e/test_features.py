@@ -143,6 +143,9 @@ def asked(place: Place) -> Json:
 def test_a_parsed_answer_from_a_model_without_structured_output(
     place: Place, gpt: openai.OpenAI, streamed: bool
 ) -> None:
+    place[1].answer(
+        message({"type": "text", "text": '{"city": "Paris", "people": 2}'}, streamed=True)
+    )
     with gpt.chat.completions.stream(
         model=CLAUDE_OLD, messages=USER, response_format=City
     ) as events:
