@@ -81,7 +81,7 @@ def test_d1_postgres_away_under_traffic(
 ) -> None:
     """Killed, so that connections break; away; back with its data."""
     traffic = Traffic(product.url, 10, kinds=("text", "whole"))
-    wait_for(lambda: len(traffic.served()) > 10, timeout_s=20, what="traffic")
+    traffic.under_way(10)
     postgres.kill()
     at = time.monotonic()
     # a minute of this is some 25,000 records, and the batch in the writer's hand

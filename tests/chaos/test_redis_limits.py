@@ -79,18 +79,6 @@ def check(product: Product, valkey: Server, traffic: Traffic, *, lost_at: float 
     assert all(c.process.poll() is None for c in product.children), product.logs()
 
 
-def goes_on(traffic: Traffic) -> float:
-    """Wait until a call of every kind that begins from now on is served; returns the seconds until
-    the first was."""
-    since, kinds = time.monotonic(), set(traffic.kinds)
-    wait_for(
-        lambda: {f.kind for f in traffic.served(since)} == kinds,
-        timeout_s=40,
-        what="calls of every kind are served again",
-    )
-    return min(f.ended for f in traffic.served(since)) - since
-
-
 def takeovers(product: Product) -> int:
     with psycopg.connect(conninfo(product.database_url)) as connection:
         [(count,)] = connection.execute(
@@ -107,15 +95,17 @@ def replication(store: Any) -> Any:
 @pytest.mark.timeout(120)
 def test_r6_a_redis_that_pauses(product: Product, valkey: Server, figure: Figure) -> None:
     traffic = Traffic(product.url, 6)
-    wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
+    traffic.under_way()
     with client(valkey) as store:
         store.client_pause(4000, all=False)
-        figure("first call served after writes had paused for 4 s", goes_on(traffic), "s")
+        figure(
+            "first call served after writes had paused for 4 s", traffic.goes_on(within_s=40), "s"
+        )
         # as DEBUG SLEEP, which is off by default: nothing is answered, and time goes on for leases
         valkey.freeze()
         time.sleep(4)
         valkey.thaw()
-        figure("first call served after Redis had slept for 4 s", goes_on(traffic), "s")
+        figure("first call served after Redis had slept for 4 s", traffic.goes_on(within_s=40), "s")
     check(product, valkey, traffic)
     found = takeovers(product)
     figure("takeovers by both", found, "")
@@ -128,7 +118,7 @@ def test_r9_no_connection_is_left(
     product: Product, valkey: Server, links: list[Proxy], figure: Figure
 ) -> None:
     traffic = Traffic(product.url, 6)
-    wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
+    traffic.under_way()
     place = urlsplit(valkey.url)
     with client(valkey) as store:
         clients: Any = store.client_list()
@@ -155,7 +145,7 @@ def test_r9_no_connection_is_left(
         )
         for one in (*taken, *more):
             one.close()
-        figure("first call served after connections came free", goes_on(traffic), "s")
+        figure("first call served after connections came free", traffic.goes_on(within_s=40), "s")
     check(product, valkey, traffic)
 
 
@@ -179,7 +169,7 @@ def test_r7_a_replica_that_misses_the_last_writes_is_promoted(
             lambda: replication(copy)["master_link_status"] == "up", what="the replica follows"
         )
         traffic = Traffic(product.url, 6)
-        wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
+        traffic.under_way()
         behind.hold_replies()
         missed = replication(store)["master_repl_offset"] + 100_000
         wait_for(lambda: replication(store)["master_repl_offset"] > missed, what="writes it misses")
@@ -197,7 +187,7 @@ def test_r7_a_replica_that_misses_the_last_writes_is_promoted(
             categories=["+@all"],
         )
         links[0].reset()
-        figure("first call served by a promoted replica", goes_on(traffic), "s")
+        figure("first call served by a promoted replica", traffic.goes_on(within_s=40), "s")
         check(product, replica, traffic, lost_at=lost_at)
 
 
@@ -226,7 +216,7 @@ def test_r10_redis_cannot_write_its_file(
     ):
         product.start("audit", "judge", "gateway", "policy", "policy")
         traffic = Traffic(product.url, 6)
-        wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
+        traffic.under_way()
         with client(limited) as store:
             size = max(f.stat().st_size for f in (limited.data / "appendonlydir").iterdir())
             resource.prlimit(
@@ -249,6 +239,10 @@ def test_r10_redis_cannot_write_its_file(
             resource.prlimit(
                 limited.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
             )
-            figure("first call served after the file could grow again", goes_on(traffic), "s")
+            figure(
+                "first call served after the file could grow again",
+                traffic.goes_on(within_s=40),
+                "s",
+            )
             assert store.xinfo_groups(layout.audit_key(0))
         check(product, limited, traffic)

@@ -18,7 +18,6 @@ from tests.support.json_values import Json
 from tests.support.servers.product import Product, Role, base_config
 from tests.support.servers.proxy import Proxy, proxied
 from tests.support.servers.stores import Server, client
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -74,18 +73,6 @@ def check(product: Product, valkey: Server, traffic: Traffic, figure: Figure) ->
     figure("longest silence a served client saw", max(f.longest_s for f in traffic.served()), "s")
 
 
-def goes_on(traffic: Traffic) -> float:
-    """Wait until a call of every kind that begins from now on is served; returns the seconds until
-    the first was."""
-    since, kinds = time.monotonic(), set(traffic.kinds)
-    wait_for(
-        lambda: {f.kind for f in traffic.served(since)} == kinds,
-        timeout_s=30,
-        what="calls of every kind are served again",
-    )
-    return min(f.ended for f in traffic.served(since)) - since
-
-
 def pause(seconds: float) -> None:
     """A fault lasts so long."""
     time.sleep(seconds)
@@ -97,18 +84,18 @@ def test_r3_redis_silent_for_all_and_for_each_role(
     product: Product, valkey: Server, links: dict[Role, Proxy], figure: Figure
 ) -> None:
     traffic = Traffic(product.url, 6)
-    wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
+    traffic.under_way()
     for link in links.values():
         link.black_hole()
     pause(5)
     for link in links.values():
         link.heal()
-    figure("first call served after 5 s of silence ended", goes_on(traffic), "s")
+    figure("first call served after 5 s of silence ended", traffic.goes_on(), "s")
     for role, link in links.items():
         link.black_hole()
         pause(1.5 * SILENT_S)
         link.heal()
-        figure(f"first call served after Redis was silent to {role} alone", goes_on(traffic), "s")
+        figure(f"first call served after Redis was silent to {role} alone", traffic.goes_on(), "s")
     check(product, valkey, traffic, figure)
 
 
@@ -118,7 +105,7 @@ def test_r4_only_replies_are_lost(
     product: Product, valkey: Server, links: dict[Role, Proxy], figure: Figure
 ) -> None:
     traffic = Traffic(product.url, 6)
-    wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
+    traffic.under_way()
     for group in (*((role,) for role in ROLES), ROLES):
         for _ in range(3):
             for role in group:
@@ -128,5 +115,5 @@ def test_r4_only_replies_are_lost(
                 links[role].reset()
                 links[role].heal()
             pause(0.3)
-        goes_on(traffic)
+        traffic.goes_on()
     check(product, valkey, traffic, figure)

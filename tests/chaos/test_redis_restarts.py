@@ -15,7 +15,6 @@ from tests.support.clients.traffic import Traffic, faults
 from tests.support.json_values import Json
 from tests.support.servers.product import Product, base_config, running
 from tests.support.servers.stores import Server, client
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.long
 
@@ -65,29 +64,17 @@ def check(product: Product, valkey: Server, traffic: Traffic, *, lost_at: float 
     assert all(c.process.poll() is None for c in product.children), product.logs()
 
 
-def recovered(traffic: Traffic, since: float) -> float:
-    """Wait until calls of every kind that began after `since` were served; returns the seconds
-    until the first was."""
-    kinds = set(traffic.kinds)
-    wait_for(
-        lambda: {f.kind for f in traffic.served(since)} == kinds,
-        timeout_s=30,
-        what="calls of every kind are served again",
-    )
-    return min(f.ended for f in traffic.served(since)) - since
-
-
 @pytest.mark.case("R1")
 @pytest.mark.timeout(150)
 def test_r1_redis_killed_and_restarted_with_its_file(
     product: Product, valkey: Server, figure: Figure
 ) -> None:
     traffic = Traffic(product.url, 8)
-    wait_for(lambda: len(traffic.served()) > 12, timeout_s=20, what="traffic")
+    traffic.under_way(12)
     valkey.kill()
     at = time.monotonic()
     away_s = valkey.start()
-    figure("first call served after a restart of Redis", recovered(traffic, at + away_s), "s")
+    figure("first call served after a restart of Redis", traffic.goes_on(at + away_s), "s")
     check(product, valkey, traffic)
     figure("calls", len(traffic.finished), "")
     figure("calls ended by it with an error", len(traffic.finished) - len(traffic.served()), "")
@@ -97,11 +84,11 @@ def test_r1_redis_killed_and_restarted_with_its_file(
 @pytest.mark.timeout(150)
 def test_r2_redis_restarted_empty(product: Product, valkey: Server, figure: Figure) -> None:
     traffic = Traffic(product.url, 8)
-    wait_for(lambda: len(traffic.served()) > 12, timeout_s=20, what="traffic")
+    traffic.under_way(12)
     valkey.kill()
     valkey.wipe()
     at = time.monotonic()
     away_s = valkey.start()
-    figure("first call served after Redis came back empty", recovered(traffic, at + away_s), "s")
+    figure("first call served after Redis came back empty", traffic.goes_on(at + away_s), "s")
     check(product, valkey, traffic, lost_at=at)
     figure("calls ended by it with an error", len(traffic.finished) - len(traffic.served()), "")

@@ -4,7 +4,6 @@ Of the first set all directions of its own two dialects; of the others a seeded 
 them take a minute.
 """
 
-import os
 import random
 from collections.abc import Iterator
 
@@ -17,7 +16,7 @@ from tests.support.checks.dialect_facts import Facts, configuration_of_all, fact
 from tests.support.checks.outcomes import outcome_of
 from tests.support.checks.projection import completion_facts, told_completion
 from tests.support.clients.sdk_answers import WAYS, Direct, sent
-from tests.support.upstreams.dialect_recordings import DIALECT_STREAMS, dialect_recordings
+from tests.support.upstreams.dialect_recordings import dialect_recordings, need_dialect_recordings
 from tests.support.upstreams.product import MODEL, replayed
 from tests.support.upstreams.recordings import need_recordings, own_recordings, recordings
 from tests.support.upstreams.replay import Replay, stream
@@ -101,11 +100,3 @@ def test_further_dialects_are_told_what_the_facts_say(
             if r.problems
         } == {}
     checks.close()
-
-
-def need_dialect_recordings() -> None:
-    """Skip, or fail in CI, when the second set is not beside the repository."""
-    if not (DIALECT_STREAMS / "expected.json").exists():
-        if os.environ.get("CI"):
-            pytest.fail("../shared/dialect-streams is missing")
-        pytest.skip("../shared/dialect-streams is missing")

@@ -2,7 +2,6 @@
 are asked, what is on record."""
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -170,67 +169,6 @@ def test_another_models_turn_comes_as_one_message_and_both_are_on_record(
     )
     verified = product.audit("verify", call_id=call["call_id"])
     assert (verified["ok"], verified["incomplete"]) == (True, 0), verified
-
-
-@pytest.mark.parametrize("client", DIALECTS)
-def test_headers_and_frames_are_those_of_any_answer(place: Place, client: DialectName) -> None:
-    product, replay = place
-    session = new_session()
-
-    def got(*replies: Reply) -> tuple[list[str], list[Any]]:
-        replay.answer(*replies)
-        path, headers = (
-            ("/v1/chat/completions", {"authorization": f"Bearer {KEY}"})
-            if client == "openai"
-            else ("/v1/messages", {"x-api-key": KEY})
-        )
-        tools = [tool(client, "bash", command="string"), tool(client, "look", at="string")]
-        body = {
-            "model": MODEL[client],
-            "max_tokens": 100,
-            "stream": True,
-            "messages": [{"role": "user", "content": "go"}],
-            "tools": tools,
-        }
-        answered = httpx.post(
-            product.url + path, json=body, headers=headers | {"x-sluice-policy": f"to-{client}"}
-        )
-        shapes = [
-            _shape(json.loads(line[6:]))
-            for line in answered.text.splitlines()
-            if line.startswith("data: {")
-        ]
-        return list(answered.headers), [
-            shape for n, shape in enumerate(shapes) if shapes[n - 1 : n] != [shape]
-        ]
-
-    other = answer(client, "I look.", "look", {"at": "x"}, f"call_{session}b", streamed=True)
-    deferred = got(
-        answer(client, "I look.", "bash", {"command": "ls"}, f"call_{session}a", streamed=True),
-        other,
-    )
-    assert len(replay.asked) == 2
-    assert deferred == got(
-        answer(client, "I look.", "look", {"at": "x"}, f"call_{session}c", streamed=True)
-    )
-
-
-def _shape(value: Any) -> Any:
-    """A frame without what differs from answer to answer."""
-    if isinstance(value, dict):
-        # detailed counts are of who counted
-        return {
-            k: _shape(v)
-            for k, v in value.items()
-            if k not in ("usage", "prompt_tokens_details", "completion_tokens_details")
-        }
-    return (
-        [_shape(v) for v in value]
-        if isinstance(value, list)
-        else type(value).__name__
-        if isinstance(value, str | int)
-        else value
-    )
 
 
 THOUGHT = [

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import anthropic
 import openai
 import pytest
-from pydantic import BaseModel
 
 from protocol.request import DialectName
 from settings.config import DEMO_MODELS
@@ -72,52 +71,6 @@ def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: Dialec
     assert first is not None and first < (time.monotonic() - began) / 2
 
 
-STATUSES = [
-    # asked of the upstream, to an openai client, to an anthropic client
-    (400, openai.BadRequestError, 400, anthropic.BadRequestError, 400),
-    (401, openai.InternalServerError, 502, anthropic.InternalServerError, 502),
-    (403, openai.PermissionDeniedError, 403, anthropic.PermissionDeniedError, 403),
-    (404, openai.NotFoundError, 404, anthropic.NotFoundError, 404),
-    (413, openai.APIStatusError, 413, anthropic.RequestTooLargeError, 413),
-    (429, openai.RateLimitError, 429, anthropic.RateLimitError, 429),
-    (500, openai.InternalServerError, 502, anthropic.InternalServerError, 500),
-    (529, openai.InternalServerError, 503, anthropic.OverloadedError, 529),
-]
-
-
-@pytest.mark.parametrize("model", ["demo", "demo-openai", "demo-anthropic"])
-@pytest.mark.parametrize("mode", ["whole", "helper"])
-@pytest.mark.parametrize(
-    ("asked", "openai_error", "openai_status", "anthropic_error", "anthropic_status"), STATUSES
-)
-def test_an_error_before_the_stream(
-    product: Product,
-    mode: Mode,
-    model: str,
-    asked: int,
-    openai_error: type[openai.APIStatusError],
-    openai_status: int,
-    anthropic_error: type[anthropic.APIStatusError],
-    anthropic_status: int,
-) -> None:
-    with pytest.raises(openai_error) as raised:
-        ask(product.url, "openai", mode, f"fail with {asked}", model=model)
-    assert raised.value.status_code == openai_status
-    assert isinstance(raised.value.body, dict) and {"message", "type", "param", "code"} <= set(
-        raised.value.body
-    )
-    if asked == 429:
-        assert raised.value.response.headers["retry-after"] == "1"
-        assert raised.value.code == "rate_limit_exceeded"
-    with pytest.raises(anthropic_error) as other:
-        ask(product.url, "anthropic", mode, f"fail with {asked}", model=model)
-    assert other.value.status_code == anthropic_status
-    assert isinstance(other.value.body, dict) and other.value.body["type"] == "error"
-    if asked == 429:
-        assert other.value.response.headers["retry-after"] == "1"
-        assert other.value.body["error"]["type"] == "rate_limit_error"
-
-
 @every
 def test_crossed_text_and_calls(product: Product, dialect: DialectName, mode: Mode) -> None:
     model = "demo-anthropic" if dialect == "openai" else "demo-openai"
@@ -140,35 +93,7 @@ def test_crossed_text_and_calls(product: Product, dialect: DialectName, mode: Mo
     )
 
 
-class Event(BaseModel):
-    name: str
-    day: Literal["Friday", "Saturday"]
-    guests: list[str]
-    place: str | None
-
-
-EVENT: Json = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}
 QUICK: Any = [{"role": "user", "content": "Alice and Bob are going to a science fair on Friday."}]
-
-
-@pytest.mark.parametrize("model", DEMO_MODELS)
-def test_the_openai_sdk_parses_a_structured_answer(product: Product, model: str) -> None:
-    with openai_client(product.url) as client:
-        answered = client.chat.completions.parse(model=model, messages=QUICK, response_format=Event)
-        assert answered.choices[0].message.parsed == Event(**EVENT)
-        with client.chat.completions.stream(
-            model=model, messages=QUICK, response_format=Event
-        ) as stream:
-            assert stream.get_final_completion().choices[0].message.parsed == Event(**EVENT)
-
-
-@pytest.mark.parametrize("model", DEMO_MODELS)
-def test_the_anthropic_sdk_parses_a_structured_answer(product: Product, model: str) -> None:
-    with anthropic_client(product.url) as client:
-        answered = client.messages.parse(
-            model=model, max_tokens=500, messages=QUICK, output_format=Event
-        )
-        assert answered.parsed_output == Event(**EVENT)
 
 
 @pytest.mark.parametrize("base", ["", "/v1/v1", "/v1/"])

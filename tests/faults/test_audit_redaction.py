@@ -20,6 +20,7 @@ from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from sluice.audit import audit_cli
 from tests.conftest import SEED
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     call_record,
@@ -28,17 +29,7 @@ from tests.support.checks.record import (
     release_record,
     rows,
 )
-from tests.support.checks.sealed import (
-    DAY_MS,
-    Log,
-    fill,
-    insert,
-    keep,
-    many_rows,
-    put_back,
-    run,
-    verified,
-)
+from tests.support.checks.sealed import DAY_MS, Log, fill, keep, many_rows, put_back, run, verified
 
 SECRET = "Xq7SECRETzebra"
 

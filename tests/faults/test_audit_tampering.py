@@ -24,6 +24,7 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify, verify_part
 from protocol.errors import InvalidRequest
 from tests.conftest import SEED
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     chunks_record,
@@ -32,17 +33,7 @@ from tests.support.checks.record import (
     rows,
     whole_call,
 )
-from tests.support.checks.sealed import (
-    DAY_MS,
-    Log,
-    copy_of,
-    fill,
-    insert,
-    keep,
-    put_back,
-    run,
-    verified,
-)
+from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, keep, put_back, run, verified
 
 EXAMPLES = int(os.environ.get("SLUICE_TAMPERINGS", "50"))
 Tamper = Callable[[psycopg.Connection, Log], object]

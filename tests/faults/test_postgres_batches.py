@@ -13,8 +13,8 @@ from settings.config import Config
 from settings.runtime import Runtime
 from streams import layout
 from tests.support.checks.figures import Figure
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, rows
-from tests.support.checks.sealed import insert
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
 from workers.audit import bodies, chores, storing

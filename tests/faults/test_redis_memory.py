@@ -119,7 +119,7 @@ def test_r5_a_full_redis_refuses_new_calls_and_recovers(
     product: Product, valkey: Server, figure: Figure
 ) -> None:
     traffic = Traffic(product.url, 6)
-    wait_for(lambda: len(traffic.served()) > 8, timeout_s=20, what="traffic")
+    traffic.under_way()
     filler, full_at = Filler(valkey), time.monotonic()
     for dialect in DIALECTS:
         refused = wait_for(partial(refusal, product, dialect), what="new calls are refused")

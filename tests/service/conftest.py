@@ -9,6 +9,7 @@ from db.read.queries import AuditReader
 from db.write.insert import AuditInserter
 from streams.connection import Connection
 from tests.support.checks.record import call_id, fresh_database, whole_call
+from tests.support.checks.sealed import Log, copy_of
 from tests.support.servers.dispatch import empty
 
 
@@ -53,3 +54,10 @@ def call(url: str) -> str:
 
     asyncio.run(insert())
     return call
+
+
+@pytest.fixture
+def log(sealed: Log) -> Iterator[Log]:
+    """A copy of a module's sealed record, for a test that changes it."""
+    with copy_of(sealed.url) as url:
+        yield Log(url, sealed.calls, sealed.checkpoints)

@@ -36,8 +36,9 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify
 from protocol.errors import AuditUnavailable, InvalidRequest
 from protocol.records import EndRecord, EventRecord
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows
-from tests.support.checks.sealed import Log, copy_of, fill, insert, run
+from tests.support.checks.sealed import Log, fill, run
 from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_for
 
@@ -75,13 +76,6 @@ def archived(sealed: Log, day: date, tmp_path_factory: pytest.TempPathFactory) -
     to = tmp_path_factory.mktemp("archive")
     assert archive_day(sealed.url, day, to).rows == COUNT
     return to
-
-
-@pytest.fixture
-def log(sealed: Log) -> Iterator[Log]:
-    """A copy of the record for tests that change it."""
-    with copy_of(sealed.url) as url:
-        yield Log(url, sealed.calls, sealed.checkpoints)
 
 
 @pytest.fixture

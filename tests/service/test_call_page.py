@@ -36,6 +36,7 @@ from protocol.records import (
     ScoreRecord,
     ToolCallRecord,
 )
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     call_record,
@@ -47,7 +48,6 @@ from tests.support.checks.record import (
     tool_call_record,
     whole_call,
 )
-from tests.support.checks.sealed import insert
 from tests.support.checks.whole_text import released_in
 from tests.support.json_values import Json, as_json
 from tests.support.servers.asked import Made, Pages

@@ -21,8 +21,9 @@ from settings.config import Config, PolicyStep
 from streams.layout import Entry, judgement_field
 from tests.conftest import SEED
 from tests.support.checks.kinds import of_kind
+from tests.support.checks.reading import insert
 from tests.support.checks.record import fresh_database, rows
-from tests.support.checks.sealed import insert, many_rows
+from tests.support.checks.sealed import many_rows
 from tests.support.checks.start_records import BODY, START, chunk
 from tests.support.worker_calls import call_info, owned
 

@@ -19,8 +19,8 @@ from protocol.records import EndRecord
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Relayed
+from tests.support.checks.reading import insert
 from tests.support.checks.record import rows
-from tests.support.checks.sealed import insert
 from tests.support.checks.sums import BODY, summed_call
 from tests.support.waiting import wait_until
 from workers.audit.ended import EndedCalls

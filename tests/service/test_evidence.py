@@ -27,8 +27,9 @@ from db.seals.verify import snapshot
 from protocol.errors import InvalidRequest, NotFound
 from protocol.records import EventRecord
 from sluice.audit import seal_cli
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, fresh_database, now_ms, rows
-from tests.support.checks.sealed import Log, copy_of, fill, insert, many_rows
+from tests.support.checks.sealed import Log, copy_of, fill, many_rows
 
 KEY = Ed25519PrivateKey.generate()
 BLOCK = 2

@@ -22,6 +22,7 @@ from streams.connection import Connection
 from streams.layout import Entry
 from tests.support.checks.deferred import CONFIG, TOOLS, Critical
 from tests.support.checks.owned_calls import BODY, START
+from tests.support.checks.start_records import chunk
 from tests.support.json_values import as_json
 from tests.support.worker_calls import call_info, owned
 from workers.lane import Lane
@@ -55,11 +56,6 @@ class Slow(Policy):
         INSIDE.set()
         assert GO_ON.wait(10)
         return super().on_judgement(call, judgement)
-
-
-def chunk(delta: dict[str, object], finish: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return b"data: " + as_json({"id": "x", "model": "m", "choices": [choice]}) + b"\n\n"
 
 
 def begun(redis: Connection) -> tuple[OwnedCall, Feeder]:

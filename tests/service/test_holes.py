@@ -35,8 +35,9 @@ from protocol.records import (
 )
 from sluice.check.doctor import check_database_live
 from streams.clock import ClockWatch
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, rows
-from tests.support.checks.sealed import insert, verified
+from tests.support.checks.sealed import verified
 from tests.support.checks.sums import BODY, summed_call
 from tests.support.waiting import wait_until
 

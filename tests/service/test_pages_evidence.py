@@ -15,6 +15,7 @@ from db.seals.proof import check
 from db.seals.redact import redact
 from pages import links
 from protocol.errors import InvalidRequest, NotFound
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     fresh_database,
@@ -23,7 +24,7 @@ from tests.support.checks.record import (
     tool_call_record,
     whole_call,
 )
-from tests.support.checks.sealed import Log, fill, insert
+from tests.support.checks.sealed import Log, fill
 from tests.support.servers.asked import pages_of
 
 KEY = Ed25519PrivateKey.generate()

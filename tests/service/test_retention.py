@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -34,8 +34,9 @@ from protocol.records import EventRecord
 from settings.config import Config
 from settings.runtime import Runtime
 from sluice.check import doctor
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows, whole_call
-from tests.support.checks.sealed import Log, copy_of, fill, insert, run
+from tests.support.checks.sealed import Log, fill, run, take
 from tests.support.servers.asked import pages_of
 from tests.support.waiting import wait_until
 from workers.audit.retention import RetentionLoop
@@ -76,19 +77,6 @@ def sealed(database_url: str) -> Iterator[Log]:
         log.calls += [UUID(before), UUID(new)]
         assert verify(url).ok
         yield log
-
-
-@pytest.fixture
-def log(sealed: Log) -> Iterator[Log]:
-    """A copy of it for each test."""
-    with copy_of(sealed.url) as url:
-        yield Log(url, sealed.calls, sealed.checkpoints)
-
-
-def take(url: str, **days: int) -> list[tuple[str, date, int]]:
-    """Take away what is older than so many days."""
-    with RetentionRun(url, days, redis_time=time.time) as retention:
-        return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
 
 
 def counts(url: str) -> list[int]:

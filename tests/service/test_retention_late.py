@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -25,8 +25,9 @@ from db.seals.seal import Sealer
 from db.seals.standing import standing
 from db.seals.verify import verify
 from protocol.errors import InvalidRequest
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, day_of, fresh_database, now_ms, rows, whole_call
-from tests.support.checks.sealed import DAY_MS, Log, copy_of, fill, insert, run
+from tests.support.checks.sealed import DAY_MS, Log, fill, run, take
 from tests.support.waiting import wait_until
 
 OLD_DAYS = 9
@@ -56,19 +57,6 @@ def sealed(database_url: str) -> Iterator[Log]:
         log.calls += fill(url, random.Random(3), calls=1, checkpoints=1).calls
         upgrade(url, retains=True)
         yield log
-
-
-@pytest.fixture
-def log(sealed: Log) -> Iterator[Log]:
-    """A copy of it for each test."""
-    with copy_of(sealed.url) as url:
-        yield Log(url, sealed.calls, sealed.checkpoints)
-
-
-def take(url: str, archive: str = "", **days: int) -> list[tuple[str, date, int]]:
-    """Take away what is older than so many days."""
-    with RetentionRun(url, days, archive, redis_time=time.time) as retention:
-        return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]
 
 
 def come(url: str, call: UUID | str) -> None:

@@ -16,8 +16,9 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify
 from protocol.records import EventRecord, decode_records, encode_records
 from tests.conftest import SEED
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, fresh_database, now_ms, rows
-from tests.support.checks.sealed import fill, insert, keep, many_rows
+from tests.support.checks.sealed import fill, keep, many_rows
 from tests.support.second_version import Second, second_version
 
 

@@ -16,8 +16,8 @@ from settings.config import Config
 from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, fresh_database, now_ms, rows, whole_call
-from tests.support.checks.sealed import insert
 from tests.support.waiting import wait_until
 from workers.audit import sealing as seal
 

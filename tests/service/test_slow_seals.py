@@ -20,8 +20,8 @@ from settings.config import Config
 from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
+from tests.support.checks.reading import insert
 from tests.support.checks.record import chunks_record, rows, whole_call
-from tests.support.checks.sealed import insert
 from tests.support.checks.sums import BODY, summed_call
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until

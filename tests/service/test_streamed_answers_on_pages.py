@@ -9,6 +9,7 @@ import pytest
 
 from pages.call.story import BUDGET_OF_FEW
 from protocol.records import BlockRecord, EndRecord, Record
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     call_record,
@@ -17,7 +18,6 @@ from tests.support.checks.record import (
     release_record,
     tool_call_record,
 )
-from tests.support.checks.sealed import insert
 from tests.support.json_values import Json
 from tests.support.servers.asked import ask
 from tests.support.servers.product import base_config

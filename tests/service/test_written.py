@@ -20,6 +20,7 @@ from protocol.records import (
     ToolReleaseRecord,
 )
 from tests.support.checks.pages import all_pages, bytes_of, written_of
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     call_record,
@@ -28,7 +29,6 @@ from tests.support.checks.record import (
     now_ms,
     tool_call_record,
 )
-from tests.support.checks.sealed import insert
 
 PING = CLIENTS["anthropic"].keepalive
 

@@ -2,7 +2,6 @@
 (docs/change/protocol.md), and the recordings of them."""
 
 import json
-import os
 import random
 import re
 from hashlib import sha256
@@ -35,37 +34,14 @@ from tests.support.checks.kinds import of_kind
 from tests.support.clients.sdk import openai_answer
 from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request
-from tests.support.upstreams.recordings import ROOT, framed
+from tests.support.upstreams.dialect_recordings import dialect_recordings, need_dialect_recordings
 
-SHARED = ROOT.parent / "shared" / "dialect-streams"
 APIS = ("openai-like", "azure-openai")
 
 
-def _entries() -> dict[str, Json]:
-    file = SHARED / "expected.json"
-    found = json.loads(file.read_text())["entries"] if file.exists() else []
-    return {entry["name"]: entry for entry in found if entry["name"].startswith(APIS)}
-
-
-ENTRIES = _entries()
-STREAMS = sorted(name for name, entry in ENTRIES.items() if not entry["facts"].get("error"))
-ERRORS = sorted(ENTRIES.keys() - STREAMS)
-
-
-def need() -> None:
-    if not ENTRIES:
-        if os.environ.get("CI"):
-            pytest.fail("../shared/dialect-streams is missing")
-        pytest.skip("../shared/dialect-streams is missing")
-
-
-def body_of(entry: Json) -> bytes:
-    raw = (SHARED / entry["file"]).read_bytes()
-    return (
-        framed("openai", [line for line in raw.decode().split("\n") if line.strip()])
-        if entry["kind"] == "chunks"
-        else raw
-    )
+RECORDED = {r.name: r for r in dialect_recordings() if r.name.startswith(APIS)}
+STREAMS = sorted(name for name, r in RECORDED.items() if not r.facts.get("error"))
+ERRORS = sorted(RECORDED.keys() - STREAMS)
 
 
 def chunks(*said: Json) -> list[Event]:
@@ -89,8 +65,8 @@ def one(
 
 
 def text(events: list[Event], kind: BlockKind = BlockKind.TEXT) -> str:
-    of_kind = {e.index for e in events if isinstance(e, BlockStart) and e.kind is kind}
-    return "".join(e.text for e in events if isinstance(e, TextDelta) and e.index in of_kind)
+    places = {e.index for e in events if isinstance(e, BlockStart) and e.kind is kind}
+    return "".join(e.text for e in events if isinstance(e, TextDelta) and e.index in places)
 
 
 def calls(events: list[Event]) -> list[tuple[str, str, str]]:
@@ -645,9 +621,8 @@ def test_mistral_gets_an_answer_between_results_and_what_a_user_says_next(
 @pytest.mark.parametrize("name", STREAMS or ["none"])
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
 def test_recordings_of_vendors_are_what_their_facts_say(name: str, cut: bool) -> None:
-    need()
-    entry = ENTRIES[name]
-    body, facts = body_of(entry), entry["facts"]
+    need_dialect_recordings()
+    body, facts = RECORDED[name].body, RECORDED[name].facts
     seed = random.randrange(10**9)
     print("seed", seed)
     places = (
@@ -683,14 +658,13 @@ def test_an_error_without_another_object_around_it_is_one_in_a_whole_answer() ->
 
 @pytest.mark.parametrize("name", ERRORS or ["none"])
 def test_recorded_errors_are_errors_whatever_the_status(name: str) -> None:
-    need()
-    entry = ENTRIES[name]
-    body, status = body_of(entry), entry["http_status"]
+    need_dialect_recordings()
+    body, status = RECORDED[name].body, RECORDED[name].facts["http_status"]
     if status == 200:
         (failed,) = codecs.decode_whole("openai", body)
     else:
         failed = DIALECTS["openai"].decode_error(status, body, None)
     assert isinstance(failed, UpstreamFailed)
     assert failed.kind == (
-        "invalid_request_error" if entry["name"].endswith("filtered") else "authentication_error"
+        "invalid_request_error" if name.endswith("filtered") else "authentication_error"
     )

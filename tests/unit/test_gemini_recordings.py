@@ -1,58 +1,28 @@
 """Recorded Gemini answers: the decoder says what their facts say, however they are cut; what clients
 get of them is a matter of tests/e2e/test_conformance.py."""
 
-import json
-import os
 import random
-from pathlib import Path
 
 import pytest
 
-from protocol import codecs
 from protocol.dialects.table import DIALECTS
-from protocol.events import BlockKind, Event, MessageStop, SignatureDelta
-from tests.support.checks.decoding import decode, digest
-from tests.support.json_values import Json
+from protocol.events import BlockKind, MessageStop, SignatureDelta
+from tests.support.checks.decoding import decode, digest, events_of
+from tests.support.upstreams.dialect_recordings import dialect_recordings, need_dialect_recordings
 from tests.support.upstreams.gemini import calls_in, opaque, said
 
-SHARED = Path(__file__).parents[3] / "shared" / "dialect-streams"
-ENTRIES: Json = {}
-if (SHARED / "expected.json").exists():
-    ENTRIES = {
-        e["name"]: e
-        for e in json.loads((SHARED / "expected.json").read_text())["entries"]
-        if e["api"] == "gemini"
-    }
-ANSWERS = [name for name, entry in ENTRIES.items() if "error" not in entry["facts"]] or ["none"]
+ALL = {r.name: r for r in dialect_recordings() if r.dialect == "gemini"}
+ANSWERS = [name for name, r in ALL.items() if "error" not in r.facts] or ["none"]
 
 
-def entry_of(name: str) -> Json:
-    if not ENTRIES:
-        if os.environ.get("CI"):
-            pytest.fail("../shared/dialect-streams is missing")
-        pytest.skip("../shared/dialect-streams is missing")
-    found: Json = ENTRIES[name]
-    return found
-
-
-def body_of(entry: Json) -> bytes:
-    raw = (SHARED / str(entry["file"])).read_bytes()
-    if entry["kind"] == "chunks":
-        return b"".join(b"data: " + line + b"\n\n" for line in raw.split(b"\n") if line.strip())
-    return raw
-
-
-def events_of(entry: Json) -> list[Event]:
-    body = body_of(entry)
-    return (
-        codecs.decode_whole("gemini", body) if entry["kind"] == "json" else decode("gemini", [body])
-    )
+@pytest.fixture(autouse=True)
+def _need() -> None:
+    need_dialect_recordings()
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_the_decoder_says_what_the_facts_say(name: str) -> None:
-    entry = entry_of(name)
-    facts, events = entry["facts"], events_of(entry)
+    facts, events = ALL[name].facts, events_of(ALL[name])
     texts, thoughts = (
         "".join(t for kind, _, t in said(events) if kind == k)
         for k in (BlockKind.TEXT, BlockKind.THINKING)
@@ -82,11 +52,9 @@ def test_the_decoder_says_what_the_facts_say(name: str) -> None:
     assert opaque(events) == []
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in ANSWERS if n == "none" or ENTRIES[n]["kind"] != "json"]
-)
+@pytest.mark.parametrize("name", [n for n in ANSWERS if n == "none" or ALL[n].is_stream])
 def test_it_says_the_same_however_it_is_cut(name: str) -> None:
-    body = body_of(entry_of(name))
+    body = ALL[name].body
     whole = decode("gemini", [body])
     for seed in range(5):
         chance = random.Random(f"{name} {seed}")
@@ -95,13 +63,11 @@ def test_it_says_the_same_however_it_is_cut(name: str) -> None:
         assert decode("gemini", pieces) == whole, f"seed {seed}"
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, e in ENTRIES.items() if "error" in e["facts"]] or ["none"]
-)
+@pytest.mark.parametrize("name", [n for n, r in ALL.items() if "error" in r.facts] or ["none"])
 def test_errors_are_read(name: str) -> None:
-    entry = entry_of(name)
-    status = entry["facts"]["error"]["code"]
-    failed = DIALECTS["gemini"].decode_error(status, body_of(entry), None)
-    assert failed.message == entry["facts"]["error"]["message"]
+    facts = ALL[name].facts
+    status = facts["error"]["code"]
+    failed = DIALECTS["gemini"].decode_error(status, ALL[name].body, None)
+    assert failed.message == facts["error"]["message"]
     assert failed.kind == ("rate_limit_error" if status == 429 else "authentication_error")
-    assert failed.retry_after == ("35" if entry["facts"]["retry_delay"] else None)
+    assert failed.retry_after == ("35" if facts["retry_delay"] else None)

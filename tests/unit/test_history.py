@@ -21,7 +21,6 @@ from settings.config import Config, PolicyStep
 from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import Answer
 from tests.support.json_values import Json, as_json
-from tests.support.request_codecs import sent_body
 from tests.support.upstreams.cases import frames
 from tests.support.worker_calls import call_info
 
@@ -155,7 +154,7 @@ def test_request_hooks_see_all_of_it_and_what_they_say_is_sent() -> None:
     turns = len(begun([Looks()])._exchange.chain.context.request.turns)  # type: ignore[union-attr]
     session = begun([Shortens()])
     [sent] = of_kind(session.drain().outputs, SendUpstream)
-    messages = sent_body(sent)["messages"]
+    messages = json.loads(sent.body or b"")["messages"]
     assert messages[0] == MESSAGES[0], "the system prompt"
     assert (messages[-1], messages[-2]) == (
         {"role": "user", "content": f"{turns} turns"},

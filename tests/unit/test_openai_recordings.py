@@ -8,7 +8,6 @@ import httpx2
 import openai
 import pytest
 
-from protocol import codecs
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.dialects.table import CLIENTS
 from protocol.events import (
@@ -18,10 +17,10 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.request import ChatRequest
-from tests.support.checks.decoding import decode
+from tests.support.checks.decoding import events_of
 from tests.support.clients.sdk import openai_answer
 from tests.support.json_values import Json
-from tests.support.upstreams.recordings import Recording, need_recordings, recordings
+from tests.support.upstreams.recordings import need_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 ALL = {r.name: r for r in recordings()}
@@ -33,14 +32,6 @@ MESSAGES = [
     and not n.endswith("spliced-message-start")
 ]
 COMPLETIONS = [n for n, r in ALL.items() if r.dialect == "openai" and not r.facts.get("error")]
-
-
-def events_of(recording: Recording) -> list[Event]:
-    return (
-        decode(recording.dialect, [recording.body])
-        if recording.is_stream
-        else codecs.decode_whole(recording.dialect, recording.body)
-    )
 
 
 def encoded(events: list[Event], *, stream: bool, usage: bool = True) -> bytes:

@@ -12,7 +12,6 @@ from protocol.errors import InvalidRequest
 from protocol.request import DialectName
 from settings.config import Config
 from tests.support.json_values import Json, as_json
-from tests.support.request_codecs import sent_body
 from tests.support.worker_calls import call_info
 
 TOOL = {
@@ -109,7 +108,7 @@ def test_flat_tools_are_written_as_chat_has_them() -> None:
     )
     assert (
         isinstance(sent, SendUpstream)
-        and sent_body(sent)["tools"][0]["function"]["parameters"] == TOOL["parameters"]
+        and json.loads(sent.body or b"")["tools"][0]["function"]["parameters"] == TOOL["parameters"]
     )
     nested = asked | {"tools": body["tools"], "tool_choice": body["tool_choice"]}
     _, as_it_came = begun(nested, "openai")

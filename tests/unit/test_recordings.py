@@ -6,23 +6,15 @@ from typing import Any
 
 import pytest
 
-from policy.session.answer.ids import minted
-from policy.session.effects import Respond, SendUpstream
-from policy.session.session import Session
-from protocol import codecs
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
-from protocol.bytes.sse import EventSplitter
 from protocol.dialects import table as dialects
 from protocol.errors import LocalProtocolError
-from protocol.events import SEALED, ArgumentsDelta, Event, MessageStop, UpstreamFailed
+from protocol.events import ArgumentsDelta, MessageStop
 from protocol.request import ChatRequest, DialectName
-from settings.config import Config
-from tests.support.checks.decoding import by_block, decode, digest
+from tests.support.checks.decoding import by_block, decode, digest, events_of
 from tests.support.checks.order import check_messages_frames
 from tests.support.clients.sdk import anthropic_answer, openai_answer
-from tests.support.json_values import as_json
 from tests.support.upstreams.recordings import Recording, expected, need_recordings, recordings
-from tests.support.worker_calls import call_info
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
 CLIENT_BLOCKS = {"text", "tool_use", "thinking", "redacted_thinking"}
@@ -40,12 +32,6 @@ def modelled(recording: Recording) -> bool:
 
 PLAIN = [n for n, r in ALL.items() if modelled(r)]
 CLIENTS: list[DialectName] = ["openai", "anthropic"]
-
-
-def events_of(recording: Recording) -> list[Event]:
-    if recording.is_stream:
-        return decode(recording.dialect, [recording.body])
-    return codecs.decode_whole(recording.dialect, recording.body)
 
 
 def encoded(recording: Recording, client: DialectName, *, stream: bool) -> bytes:
@@ -107,67 +93,6 @@ def test_anthropic_sdk_sees_the_recorded_facts(name: str, stream: bool) -> None:
         + (usage.cache_creation_input_tokens or 0)
     )
     assert (prompt, usage.output_tokens) == (want["tokens"] or (0, 0))
-
-
-def without_sealed(value: Any) -> Any:
-    """An answer without the fields that only its provider can read."""
-    match value:
-        case dict():
-            return {name: without_sealed(one) for name, one in value.items() if name not in SEALED}
-        case list():
-            return [without_sealed(one) for one in value]
-    return value
-
-
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("name", list(ALL) or ["none"])
-def test_session_without_policies_releases_the_same(
-    name: str, client: DialectName, stream: bool
-) -> None:
-    need_recordings()
-    recording = ALL[name]
-    session = Session(
-        call_info(CALL, client, nonce="nonce"),
-        [],
-        Config(),
-    )
-    model = f"demo-{recording.dialect}"
-    session.begin(
-        as_json(
-            {
-                "model": model,
-                "max_tokens": 5,
-                "stream": stream,
-                "messages": [{"role": "user", "content": "x"}],
-            }
-        )
-    )
-    if recording.is_stream:
-        splitter = EventSplitter(1 << 24)
-        session.chunks(1, splitter.feed(recording.body) + splitter.finish())
-        session.eof()
-    elif "error_type" in recording.facts:
-        session.error_status(400, recording.body, "")
-    else:
-        session.body(1, recording.body)
-    outputs = session.drain().outputs
-    events: list[Any] = [o for o in outputs if not isinstance(o, SendUpstream | Respond)]
-    assert session.request is not None
-    data = dialects.CLIENTS[client].encoder(session.request, call_id=CALL, created=1).encode(events)
-    assert sum(isinstance(o, MessageStop | UpstreamFailed | Respond) for o in outputs) == 1
-    if name in PLAIN:
-        direct = encoded(recording, client, stream=stream)
-        # the id that a vendor left out, because clients answer by it
-        data = data.replace(minted(CALL, 0).encode(), b"")
-        answer: Any = openai_answer if client == "openai" else anthropic_answer
-        # this client did not ask for usage in its stream
-        left_out = {"usage"} if client == "openai" else set()
-        ours, theirs = (
-            answer(d, stream=stream).model_dump(exclude=left_out) for d in (data, direct)
-        )
-        # a session hands on what the provider sealed a call with
-        assert without_sealed(ours) == theirs
 
 
 MESSAGES = [

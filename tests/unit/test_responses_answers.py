@@ -27,9 +27,10 @@ from protocol.events import (
     Usage,
 )
 from protocol.request import ChatRequest, Tool
-from tests.support.checks.decoding import by_block, decode
+from tests.support.checks.decoding import by_block, decode, events_of
 from tests.support.clients.sdk import responses_answer
 from tests.support.json_values import Json
+from tests.support.upstreams.dialect_recordings import dialect_recordings, need_dialect_recordings
 from tests.support.upstreams.recordings import own_recordings, recordings
 
 CALL = "01990000-0000-7000-8000-00000000abcd"
@@ -95,6 +96,47 @@ def check_frames(body: bytes) -> list[Json]:
         or {at: text for at, text in texts.items() if text} == whole
     )
     return frames
+
+
+RECORDED = {
+    r.name: r
+    for r in dialect_recordings()
+    if r.dialect == "responses" and "stop_reason_neutral" in r.facts
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("name", list(RECORDED) or ["none"])
+def test_a_recorded_response_comes_out_with_its_items(name: str, stream: bool) -> None:
+    need_dialect_recordings()
+    want, events = RECORDED[name].facts, by_block(events_of(RECORDED[name]))
+    if any(isinstance(e, UpstreamFailed) for e in events):
+        assert want["stop_reason_neutral"] == "failed"
+        return
+    typed = {"apply_patch", "shell", "local_shell", "computer", "tool_search"}
+    custom = {c["name"] for c in want["calls"] if c["type"] == "custom"}
+    named = {c["name"] for c in want["calls"] if c["executor"] == "client"}
+    out = encoded(
+        events,
+        stream=stream,
+        tools=tuple(
+            Tool(name, kind="custom" if name in custom else "client")
+            if name in custom | typed
+            else Tool(name)
+            for name in named
+        ),
+    )
+    if stream:
+        check_frames(out)
+    got = responses_answer(out, stream=stream)
+    items = [
+        i.type
+        for i in got.output
+        if i.type.endswith("_call") or i.type in ("mcp_approval_request", "program")
+    ]
+    assert len(items) == len(want["calls"])
+    if (usage := want.get("usage")) and got.usage:
+        assert got.usage.input_tokens == usage["input_tokens"]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 get of it is a matter of tests/e2e/test_conformance.py."""
 
 import json
-import os
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,54 +20,18 @@ from protocol.events import (
     TextDelta,
     UpstreamFailed,
 )
-from tests.support.checks.decoding import decode, digest
+from tests.support.checks.decoding import decode, digest, events_of
 from tests.support.checks.kinds import of_kind
 from tests.support.json_values import Json, as_json
-from tests.support.upstreams.recordings import ROOT, Recording, framed
+from tests.support.upstreams.dialect_recordings import dialect_recordings, need_dialect_recordings
 
-SHARED = ROOT.parent / "shared" / "dialect-streams"
-
-
-def recordings(folder: Path = SHARED) -> dict[str, Recording]:
-    """Answers of Responses, by name; none where the recordings are not there."""
-    if not (folder / "expected.json").exists():
-        return {}
-    found: dict[str, Recording] = {}
-    for entry in json.loads((folder / "expected.json").read_text())["entries"]:
-        if entry["api"] != "openai-responses" or "blocks" not in entry["facts"]:
-            continue
-        body = (folder / entry["file"]).read_bytes()
-        if entry["kind"] == "chunks":
-            body = framed("responses", [line for line in body.decode().split("\n") if line.strip()])
-        found[entry["name"]] = Recording(
-            entry["name"],
-            "responses",
-            body,
-            entry["kind"] != "json",
-            entry["facts"],
-            entry.get("must", ""),
-        )
-    return found
-
-
-ALL = recordings()
+ALL = {r.name: r for r in dialect_recordings() if r.dialect == "responses" and "blocks" in r.facts}
 NAMES = sorted(ALL) or ["none"]
 
 
 @pytest.fixture(autouse=True)
 def _need() -> None:
-    if not ALL:
-        if os.environ.get("CI"):
-            pytest.fail("../shared/dialect-streams is missing")
-        pytest.skip("../shared/dialect-streams is missing")
-
-
-def events_of(recording: Recording) -> list[Event]:
-    return (
-        decode("responses", [recording.body])
-        if recording.is_stream
-        else codecs.decode_whole("responses", recording.body)
-    )
+    need_dialect_recordings()
 
 
 def told(events: list[Event]) -> list[Json]:

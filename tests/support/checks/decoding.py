@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterable
 from hashlib import sha256
 
+from protocol import codecs
 from protocol.bytes.sse import EventSplitter
 from protocol.dialects.modules import Turns
 from protocol.dialects.table import DIALECTS
@@ -20,6 +21,7 @@ from protocol.events import (
 )
 from protocol.request import DialectName
 from tests.support.checks.kinds import of_kind
+from tests.support.upstreams.recordings import Recording
 
 MAX = 1 << 20
 
@@ -30,6 +32,13 @@ def decode(dialect: DialectName, pieces: Iterable[bytes]) -> list[Event]:
     chunks = [chunk for piece in pieces for chunk in splitter.feed(piece)] + splitter.finish()
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     return events + decoder.finish()
+
+
+def events_of(recording: Recording) -> list[Event]:
+    """The events of a recorded answer, whole or as a stream that came in one piece."""
+    if recording.is_stream:
+        return decode(recording.dialect, [recording.body])
+    return codecs.decode_whole(recording.dialect, recording.body)
 
 
 def known(events: Iterable[Event]) -> list[Event]:

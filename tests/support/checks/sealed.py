@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -21,10 +22,11 @@ from typer.testing import CliRunner
 from db.canonical import FORMS
 from db.connections import conninfo
 from db.engine import engine_url
+from db.seals.retention import RetentionRun
 from db.seals.seal import Sealer
-from db.write.insert import AuditInserter
 from protocol.records import AttemptRecord, CallFacts, DecisionRecord, Record, ScoreRecord
 from sluice.audit import seal_cli
+from tests.support.checks.reading import insert
 from tests.support.checks.record import (
     call_id,
     chunks_record,
@@ -142,12 +144,6 @@ def control_rows(call: str, secret: str = "") -> list[Record]:
     ]
 
 
-async def insert(url: str, *records: Record, bodies: dict[str, bytes] | None = None) -> None:
-    """Insert records as an audit writer does."""
-    async with AuditInserter(url) as inserter:
-        assert not await inserter.insert(records, bodies or {})
-
-
 def fill(
     url: str,
     chance: random.Random,
@@ -224,3 +220,9 @@ def verified(url: str, *arguments: str) -> tuple[int, Json]:
     """Verify; returns the exit code and what was said."""
     told = run(url, "verify", "--json", *arguments)
     return told.exit_code, json.loads(told.stdout)
+
+
+def take(url: str, archive: str = "", /, **days: int) -> list[tuple[str, date, int]]:
+    """Take away what is older than so many days."""
+    with RetentionRun(url, days, archive, redis_time=time.time) as retention:
+        return [(step.kind.name, step.until, retention.take(step)) for step in retention.due()]

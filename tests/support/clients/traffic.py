@@ -14,6 +14,7 @@ from protocol.request import DialectName
 from tests.support.checks.invariants import Connection, Seen, call_faults, read_call, settle
 from tests.support.json_values import Json
 from tests.support.servers.product import KEY
+from tests.support.waiting import wait_for
 
 Kind = Literal["text", "allowed", "blocked", "whole"]
 KINDS: tuple[Kind, ...] = ("text", "allowed", "blocked", "whole")
@@ -122,6 +123,21 @@ class Traffic:
     def served(self, since: float = 0.0) -> list[Finished]:
         """The calls that began after `since` and were answered with 200 and no error."""
         return [f for f in list(self.finished) if f.began >= since and is_served(f.seen)]
+
+    def under_way(self, calls: int = 8) -> None:
+        """Wait until more calls than that were served."""
+        wait_for(lambda: len(self.served()) > calls, timeout_s=20, what="traffic")
+
+    def goes_on(self, since: float = 0.0, *, within_s: float = 30) -> float:
+        """Wait until calls of every kind that began after `since` were served, or after now;
+        returns the seconds until the first was."""
+        since = since or time.monotonic()
+        wait_for(
+            lambda: {f.kind for f in self.served(since)} == set(self.kinds),
+            timeout_s=within_s,
+            what="calls of every kind are served again",
+        )
+        return min(f.ended for f in self.served(since)) - since
 
 
 def is_served(seen: Seen) -> bool:

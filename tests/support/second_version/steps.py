@@ -15,8 +15,9 @@ from db.seals.redact import redact as redact_call
 from db.seals.seal import Sealer
 from db.seals.verify import verify as verify_record
 from protocol.records import CallRecord, EndRecord, Record
+from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, now_ms, rows
-from tests.support.checks.sealed import insert, many_rows, put_back
+from tests.support.checks.sealed import many_rows, put_back
 
 COLOUR, WORDS = "violet of the second version", "words of the second version"
 
