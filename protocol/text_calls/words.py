@@ -147,46 +147,6 @@ class Thought(msgspec.Struct, frozen=True):
 Piece = str | TextCall | Thought
 
 
-class CandidateEnd:
-    """Where the search for the end of a held candidate stands. `close` is the tag that ends it, or
-    empty: brackets do.
-
-    `name`: the text before it says that it is the arguments of this call. `is_code`: it is a list
-    of calls as code.
-    """
-
-    __slots__ = (
-        "at",
-        "close",
-        "end",
-        "is_code",
-        "name",
-        "opened",
-        "quote",
-        "quotes",
-        "spans",
-        "stack",
-        "start",
-    )
-
-    def __init__(
-        self,
-        at: int,
-        *,
-        close: str = "",
-        stack: str = "",
-        quotes: str = '"',
-        name: str = "",
-        is_code: bool = False,
-    ) -> None:
-        self.at, self.close, self.quotes, self.quote = at, close, quotes, ""
-        self.name, self.is_code = name, is_code
-        self.stack = list(stack)
-        self.start, self.end = 0, -1
-        self.opened: list[int] = []
-        self.spans: list[tuple[int, int]] = []
-
-
 def as_text(raw: str) -> str:
     """Return arguments for what cannot be read: the text as it stands."""
     return json.dumps({"text": raw})
