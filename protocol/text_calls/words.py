@@ -6,43 +6,16 @@ import re
 
 import msgspec
 
-NAMES = (
-    "name",
-    "tool",
-    "tool_name",
-    "toolname",
-    "function",
-    "function_name",
-    "functionname",
-    "action",
-    "recipient_name",
+NAMES = tuple(
+    "name tool tool_name toolname function function_name functionname action recipient_name".split()
 )
-ARGUMENTS = (
-    "arguments",
-    "parameters",
-    "params",
-    "args",
-    "input",
-    "action_input",
-    "actioninput",
-    "tool_input",
-    "toolinput",
-    "tool_args",
-    "toolargs",
-    "kwargs",
+ARGUMENTS = tuple(
+    "arguments parameters params args input action_input actioninput tool_input"
+    " toolinput tool_args toolargs kwargs".split()
 )
 """In any case, so `toolName` and `toolInput` too."""
 WRAPPERS = ("tool_calls", "tool_call", "function_call", "tool_uses")
-TAGS = (
-    "tool_call",
-    "function_call",
-    "tool_use",
-    "tools",
-    "function",
-    "tool",
-    "invoke",
-    "tool_code",
-)
+TAGS = tuple("tool_call function_call tool_use tools function tool invoke tool_code".split())
 
 
 def _letter(letter: str) -> str:

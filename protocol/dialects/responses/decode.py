@@ -45,16 +45,11 @@ _MAX_DONE = 20
 _LIFE = frozenset(("response.created", "response.queued", "response.in_progress"))
 _LAST = frozenset(("response.completed", "response.incomplete"))
 _FAILED = frozenset(("response.failed", "response.cancelled"))
-_PROGRESS = (
-    "response.web_search_call.",
-    "response.x_search_call.",
-    "response.file_search_call.",
-    "response.code_interpreter_call.",
-    "response.image_generation_call.",
-    "response.mcp_list_tools.",
-    "response.mcp_call.",
-    "response.compaction.",
-    "response.shell_call_output_content.",
+_PROGRESS = tuple(
+    "response.web_search_call. response.x_search_call. response.file_search_call."
+    " response.code_interpreter_call. response.image_generation_call."
+    " response.mcp_list_tools. response.mcp_call. response.compaction."
+    " response.shell_call_output_content.".split()
 )
 """Events that say how far a call of the provider's is: its item says all of it at its end."""
 _REASONS = {"max_output_tokens": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}

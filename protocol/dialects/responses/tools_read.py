@@ -18,17 +18,9 @@ CUSTOM_SCHEMA: dict[str, Any] = {
     "required": ["input"],
 }
 """Of a custom tool's arguments, as policies see them: free text has no schema of its own."""
-_OF_TOOLS = (
-    "type",
-    "name",
-    "description",
-    "parameters",
-    "format",
-    "tools",
-    "execution",
-    "environment",
-    "server_label",
-    "server_url",
+_OF_TOOLS = tuple(
+    "type name description parameters format tools execution environment server_label"
+    " server_url".split()
 )
 
 
