@@ -203,23 +203,20 @@ class Reader:
             for part, name in zip(parts, names, strict=True)
         ]
 
+    def _begun(self, raw: str, content: str) -> list[Piece]:
+        """What stands behind a token that begins a call."""
+        begun, start, end = BEGUN.match(content), content.find("{"), content.rfind("}")
+        name = begun[1] if begun is not None else "text"
+        if self._names is not None and name not in self._names:
+            return []
+        return [self._made(raw, name, content[start : end + 1] if 0 <= start < end else "")]
+
     def _tagged(self, raw: str) -> list[Piece]:
         """A tag's content: JSON, or parameters in tags of their own."""
         opened = TAG.search(raw)
         assert opened is not None
         if opened["begin"]:
-            content = raw[opened.end() :]
-            begun, end = BEGUN.match(content), content.rfind("}")
-            name = begun[1] if begun is not None else "text"
-            if self._names is not None and name not in self._names:
-                return []
-            return [
-                self._made(
-                    raw,
-                    name,
-                    content[content.find("{") : end + 1] if 0 <= content.find("{") < end else "",
-                )
-            ]
+            return self._begun(raw, raw[opened.end() :])
         name = opened["value"] or ""
         if not name and opened["more"] and (attribute := _ATTRIBUTE.search(opened["more"])):
             name = attribute[1]
