@@ -30,7 +30,7 @@ _FORM = ("dialect", "stream", "include_usage", "is_as_written", "legacy_function
 """What the client's answer is written by."""
 _OWN_NAMES = {
     TextPart: frozenset(("type", "text")),
-    ToolUsePart: frozenset(("id", "type", "function", "custom", "name", "input", "arguments")),
+    ToolUsePart: frozenset("id type function custom name input arguments".split()),
     ToolResultPart: frozenset(("role", "type", "tool_call_id", "tool_use_id", "is_error")),
     Turn: frozenset(("role", "content", "tool_calls", "function_call")),
     Tool: frozenset(("name", "description", "parameters", "input_schema")),

@@ -37,30 +37,9 @@ from protocol.server_tools.data import table, tool_type
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9_:./+#-]{0,79}", re.ASCII)
 _WORDS = frozenset(
-    (
-        "type",
-        "role",
-        "media_type",
-        "detail",
-        "ttl",
-        "effort",
-        "mode",
-        "display",
-        "speed",
-        "syntax",
-        "service_tier",
-        "verbosity",
-        "prompt_cache_retention",
-        "reasoning_format",
-        "prompt_mode",
-        "inference_geo",
-        "keep",
-        "search_context_size",
-        "status",
-        "phase",
-        "execution",
-        "truncation",
-    )
+    "type role media_type detail ttl effort mode display speed syntax service_tier"
+    " verbosity prompt_cache_retention reasoning_format prompt_mode inference_geo keep"
+    " search_context_size status phase execution truncation".split()
 )
 """Fields whose values are words of the protocol."""
 _SEALED = frozenset(
@@ -73,150 +52,29 @@ _KEYS = (
     _WORDS
     | _SEALED
     | frozenset(
-        (
-            "text",
-            "content",
-            "source",
-            "title",
-            "context",
-            "citations",
-            "cache_control",
-            "url",
-            "image_url",
-            "file",
-            "filename",
-            "file_id",
-            "input_audio",
-            "format",
-            "refusal",
-            "name",
-            "id",
-            "tool_use_id",
-            "tool_call_id",
-            "input",
-            "thinking",
-            "caller",
-            "is_error",
-            "enabled",
-            "reasoning_content",
-            "reasoning",
-            "reasoning_details",
-            "summary",
-            "index",
-            "thinking_blocks",
-            "annotations",
-            "audio",
-            "function",
-            "custom",
-            "arguments",
-            "description",
-            "parameters",
-            "input_schema",
-            "strict",
-            "schema",
-            "json_schema",
-            "definition",
-            "grammar",
-            "metadata",
-            "user_id",
-            "output_config",
-            "output_format",
-            "prediction",
-            "safety_identifier",
-            "max_uses",
-            "budget_tokens",
-            "allowed_domains",
-            "blocked_domains",
-            "user_location",
-            "city",
-            "country",
-            "region",
-            "timezone",
-            "approximate",
-            "allowed_callers",
-            "stream_options",
-            "include_usage",
-            "max_completion_tokens",
-            "seed",
-            "top_k",
-            "prompt_cache_breakpoint",
-            "prompt_cache_key",
-            "defer_loading",
-            "input_examples",
-            "eager_input_streaming",
-            "display_width_px",
-            "display_height_px",
-            "display_number",
-            "max_characters",
-            "task_budget",
-            "enable_thinking",
-            "system",
-            "cited_text",
-            "document_title",
-            "document_index",
-            "start_char_index",
-            "end_char_index",
-            "item",
-            "namespace",
-            "call_id",
-            "output",
-            "action",
-            "operation",
-            "image_file",
-            "file_url",
-            "named",
-            "output_text",
-            "tools",
-            "role",
-            "include",
-            "content_index",
-            "logprobs",
-            "command",
-            "commands",
-            "stdout",
-            "stderr",
-            "outcome",
-            "exit_code",
-            "environment",
-            "server_label",
-            "server_url",
-            "server_description",
-            "authorization",
-            "require_approval",
-            "allowed_tools",
-            "connector_id",
-            "tunnel_id",
-            "approval_request_id",
-            "approve",
-            "reason",
-            "queries",
-            "results",
-            "code",
-            "container_id",
-            "container",
-            "outputs",
-            "result",
-            "fingerprint",
-            "pending_safety_checks",
-            "acknowledged_safety_checks",
-            "external_web_access",
-            "search_content_types",
-            "filters",
-            "vector_store_ids",
-            "max_num_results",
-            "ranking_options",
-            "diff",
-            "path",
-            "timeout_ms",
-            "max_output_length",
-            "env",
-            "working_directory",
-            "created_by",
-            "compact_threshold",
-            "include_obfuscation",
-            "generate_summary",
-            "output_schema",
-        )
+        "text content source title context citations cache_control url image_url file"
+        " filename file_id input_audio format refusal name id tool_use_id tool_call_id"
+        " input thinking caller is_error enabled reasoning_content reasoning"
+        " reasoning_details summary index thinking_blocks annotations audio function"
+        " custom arguments description parameters input_schema strict schema json_schema"
+        " definition grammar metadata user_id output_config output_format prediction"
+        " safety_identifier max_uses budget_tokens allowed_domains blocked_domains"
+        " user_location city country region timezone approximate allowed_callers"
+        " stream_options include_usage max_completion_tokens seed top_k"
+        " prompt_cache_breakpoint prompt_cache_key defer_loading input_examples"
+        " eager_input_streaming display_width_px display_height_px display_number"
+        " max_characters task_budget enable_thinking system cited_text document_title"
+        " document_index start_char_index end_char_index item namespace call_id output"
+        " action operation image_file file_url named output_text tools role include"
+        " content_index logprobs command commands stdout stderr outcome exit_code"
+        " environment server_label server_url server_description authorization"
+        " require_approval allowed_tools connector_id tunnel_id approval_request_id"
+        " approve reason queries results code container_id container outputs result"
+        " fingerprint pending_safety_checks acknowledged_safety_checks"
+        " external_web_access search_content_types filters vector_store_ids"
+        " max_num_results ranking_options diff path timeout_ms max_output_length env"
+        " working_directory created_by compact_threshold include_obfuscation"
+        " generate_summary output_schema".split()
     )
 )
 """Names of fields, which are no text. Others are."""
@@ -237,56 +95,13 @@ _SCHEMA_KEYS = (
     _NAMED
     | _SCHEMA_WORDS
     | frozenset(
-        (
-            "$ref",
-            "$id",
-            "$anchor",
-            "$dynamicRef",
-            "$dynamicAnchor",
-            "$comment",
-            "title",
-            "description",
-            "default",
-            "examples",
-            "enum",
-            "const",
-            "required",
-            "items",
-            "prefixItems",
-            "additionalProperties",
-            "additionalItems",
-            "unevaluatedProperties",
-            "contains",
-            "propertyNames",
-            "allOf",
-            "anyOf",
-            "oneOf",
-            "not",
-            "if",
-            "then",
-            "else",
-            "pattern",
-            "minLength",
-            "maxLength",
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "multipleOf",
-            "minItems",
-            "maxItems",
-            "uniqueItems",
-            "minContains",
-            "maxContains",
-            "minProperties",
-            "maxProperties",
-            "nullable",
-            "deprecated",
-            "readOnly",
-            "writeOnly",
-            "unevaluatedItems",
-            "discriminator",
-        )
+        "$ref $id $anchor $dynamicRef $dynamicAnchor $comment title description default"
+        " examples enum const required items prefixItems additionalProperties"
+        " additionalItems unevaluatedProperties contains propertyNames allOf anyOf oneOf"
+        " not if then else pattern minLength maxLength minimum maximum exclusiveMinimum"
+        " exclusiveMaximum multipleOf minItems maxItems uniqueItems minContains"
+        " maxContains minProperties maxProperties nullable deprecated readOnly writeOnly"
+        " unevaluatedItems discriminator".split()
     )
 )
 

@@ -17,17 +17,17 @@ import os
 import re
 import socket
 import ssl
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Protocol
-from urllib.parse import quote, unquote, urlsplit
 
 import httptools
 from aiohappyeyeballs import start_connection
 
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
-from protocol.requests.addresses import bracketed
+from providers.http_answer import HttpAnswer
+from providers.origin import Origin
 
+__all__ = ["KEEPALIVE_S", "MAX_HEAD_BYTES", "AnswerSink", "Origin", "Pool", "UpstreamConnection"]
 MAX_HEAD_BYTES = 64 * 1024
 """Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the
 same read."""
@@ -38,12 +38,7 @@ _JOINED_BYTES = 16 * 1024
 _LOOKS = 4
 """How often in the shortest time limit connections are looked at; a limit is kept to a part in so
 many."""
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
-_AS_IT_IS = "/%:@!$&'()*+,;=~"
-"""What stays in a base URL beside letters and digits."""
 _TIMEOUT = re.compile(rb"(?:^|[\s,;])timeout\s*=\s*(\d{1,9})(?!\d)")
-_OURS = ("content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer")
 
 
 class AnswerSink(Protocol):
@@ -58,58 +53,6 @@ class AnswerSink(Protocol):
 
     def on_end(self) -> None:
         """The body is complete."""
-
-
-class Origin:
-    """Where a provider is, from its base URL. Raises ValueError for what is no http or https
-    URL."""
-
-    def __init__(self, base_url: str) -> None:
-        url = urlsplit(base_url)
-        if url.scheme not in ("http", "https") or not url.hostname or url.fragment:
-            raise ValueError(
-                "an upstream's base_url is http://HOST[:PORT][/PATH][?QUERY] or the same with https"
-            )
-        self.is_tls = url.scheme == "https"
-        self.host = url.hostname if ":" in url.hostname else url.hostname.encode("idna").decode()
-        self.port = url.port or (443 if self.is_tls else 80)
-        self._path = quote(url.path.rstrip("/"), safe=_AS_IT_IS)
-        self._query = quote(url.query, safe=_AS_IT_IS + "?")
-        self.named = (
-            bracketed(self.host) if url.port is None else f"{bracketed(self.host)}:{url.port}"
-        )
-        """What the header `host` says."""
-        self._login = (
-            f"{unquote(url.username)}:{unquote(url.password or '')}" if url.username else ""
-        )
-
-    @property
-    def key(self) -> tuple[str, int, bool]:
-        """Equal where one connection may serve both."""
-        return self.host, self.port, self.is_tls
-
-    def target(self, path: str) -> str:
-        """What a request line names for a path below this address, which may have a query: the
-        address's own follows it."""
-        if not self._query:
-            return self._path + path
-        return f"{self._path}{path}{'&' if '?' in path else '?'}{self._query}"
-
-    def head(self, path: str, headers: Mapping[str, str]) -> bytes:
-        """The head of a POST, up to the value of its content-length. Raises ValueError for a header
-        that cannot be sent."""
-        defaults = {"host": self.named, "accept": "*/*", "user-agent": "sluice"}
-        all_headers = defaults | {name.lower(): value for name, value in headers.items()}
-        if self._login:
-            all_headers.setdefault(
-                "authorization", "Basic " + b64encode(self._login.encode()).decode()
-            )
-        lines = [f"POST {self.target(path)} HTTP/1.1"]
-        for name, value in all_headers.items():
-            if _NAME.fullmatch(name) is None or name in _OURS or _VALUE.fullmatch(value) is None:
-                raise ValueError(f"the header {name!r} of an upstream cannot be sent")
-            lines.append(f"{name}: {value.strip()}")
-        return ("\r\n".join(lines) + "\r\ncontent-length: ").encode()
 
 
 class _Unanswered(UpstreamUnreachable):
@@ -139,13 +82,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.is_paused = False
         self._sink: AnswerSink | None = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._parts: list[bytes] = []
-        self._headers: dict[bytes, bytes] = {}
+        self._answer: HttpAnswer | None = None
         self._bodiless_bytes = 0
-        self._status = 0
-        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = (
-            False
-        )
 
     # --- asked by Pool ---
 
@@ -156,16 +94,13 @@ class UpstreamConnection(asyncio.Protocol):
         after `sink.on_end`, or with a PipelineError."""
         assert self.transport is not None and self.done is None
         self.done = asyncio.get_running_loop().create_future()
-        self._sink, self._parser = sink, httptools.HttpResponseParser(self)
+        self._sink, self._answer = sink, HttpAnswer()
+        self._parser = self._answer.parser
         self.again = body if remembers else None
-        self._headers = {}
-        self._bodiless_bytes = self._status = 0
+        self._bodiless_bytes = 0
         # the next look comes before its time
         self.silent_s = -self.pool.look_s
         self.heard = self.has_head = False
-        self._has_end = self._is_complete = self._is_spoiled = self._until_close = self._stays = (
-            False
-        )
         head = b"%b%d\r\n\r\n" % (head, len(body))
         if len(body) <= _JOINED_BYTES:
             self.transport.write(head + body)
@@ -210,8 +145,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what one read brought, then hand it on."""
-        parser = self._parser
-        if parser is None or self.done is None:
+        parser, answer = self._parser, self._answer
+        if parser is None or answer is None or self.done is None:
             # nobody asked: a provider that says more than its answer is not believed the next time
             # either
             self.drop()
@@ -223,18 +158,18 @@ class UpstreamConnection(asyncio.Protocol):
             self.drop(RemoteProtocolError("the upstream wants another protocol"))
             return
         except httptools.HttpParserError:
-            self._is_spoiled = True
+            answer.is_spoiled = True
         try:
-            self._hand_on(data)
+            self._hand_on(data, answer)
         except PipelineError as error:
             self.drop(error)
 
-    def _hand_on(self, data: bytes) -> None:
-        sink, parts = self._sink, self._parts
+    def _hand_on(self, data: bytes, answer: HttpAnswer) -> None:
+        sink, parts = self._sink, answer.parts
         assert sink is not None
-        if self._has_end and not self.has_head:
+        if answer.has_head and not self.has_head:
             self.has_head, self.again = True, None
-            sink.on_head(self._status, self._headers)
+            sink.on_head(answer.status, answer.headers)
         if parts:
             self._bodiless_bytes = 0
             # one piece for the chunks that came in one read: in bursts there are a hundred
@@ -243,14 +178,14 @@ class UpstreamConnection(asyncio.Protocol):
             sink.on_data(body, self)
         else:
             self._bodiless_bytes += len(data)
-            if self._bodiless_bytes > MAX_HEAD_BYTES and not self._is_complete:
+            if self._bodiless_bytes > MAX_HEAD_BYTES and not answer.is_complete:
                 raise RemoteProtocolError("the upstream's answer has too much head")
-        if self._is_complete:
-            self._finish(sink)
-        elif self._is_spoiled:
+        if answer.is_complete:
+            self._finish(sink, answer)
+        elif answer.is_spoiled:
             raise RemoteProtocolError("the upstream's answer is not HTTP")
 
-    def _finish(self, sink: AnswerSink) -> None:
+    def _finish(self, sink: AnswerSink, answer: HttpAnswer) -> None:
         sink.on_end()
         done, self.done, self._sink, self._parser = self.done, None, None, None
         assert done is not None
@@ -259,8 +194,8 @@ class UpstreamConnection(asyncio.Protocol):
         transport = self.transport
         if transport is None:
             return
-        is_clean = not self._is_spoiled and self._stays and not transport.is_closing()
-        if (keep_alive := self._headers.get(b"keep-alive")) and (
+        is_clean = not answer.is_spoiled and answer.stays and not transport.is_closing()
+        if (keep_alive := answer.headers.get(b"keep-alive")) and (
             match := _TIMEOUT.search(keep_alive.lower())
         ):
             # a second for the way there and back: a request must not meet the provider's end
@@ -278,12 +213,12 @@ class UpstreamConnection(asyncio.Protocol):
         """The end of an answer that has no other end, else an error."""
         self.transport = None
         self.pool.forget(self)
-        sink, done = self._sink, self.done
-        if done is None or sink is None:
+        sink, answer = self._sink, self._answer
+        if self.done is None or sink is None or answer is None:
             return
-        if self._until_close and self.has_head and not self._is_spoiled and error is None:
+        if answer.until_close and self.has_head and not answer.is_spoiled and error is None:
             try:
-                self._finish(sink)
+                self._finish(sink, answer)
             except PipelineError as refused:
                 self.drop(refused)
         else:
@@ -296,51 +231,6 @@ class UpstreamConnection(asyncio.Protocol):
                 code="upstream_cut",
             )
         return _Unanswered("the upstream closed the connection and did not answer")
-
-    # --- httptools; what these raise would only be wrapped, so they leave marks ---
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; what comes behind the body is ignored."""
-        if not self._has_end:
-            self._headers.setdefault(name.lower(), value)
-
-    def on_headers_complete(self) -> None:
-        """The end of a head, also of a 1xx."""
-        if self._is_complete or self._has_end or self._parser is None:
-            return
-        self._status = self._parser.get_status_code()
-        if self._status < 200:
-            return
-        self._has_end = True
-        coding = self._headers.get(b"transfer-encoding")
-        if coding is not None and coding.strip().lower() != b"chunked":
-            # we accept no other, and where its end is would be a guess
-            self._is_spoiled = True
-        self._until_close = (
-            coding is None
-            and b"content-length" not in self._headers
-            and self._status not in (204, 304)
-        )
-        # asked here: at the end of an answer the parser has forgotten it
-        self._stays = not self._until_close and self._parser.should_keep_alive()
-
-    def on_body(self, body: bytes) -> None:
-        """Some of the body."""
-        if not self._is_complete and not self._is_spoiled:
-            self._parts.append(body)
-
-    def on_message_begin(self) -> None:
-        """An answer begins."""
-        # a second answer to one request
-        self._is_spoiled = self._is_spoiled or self._is_complete
-
-    def on_message_complete(self) -> None:
-        """An answer is complete, also a 1xx."""
-        if self._has_end:
-            self._is_complete = not self._is_spoiled or self._is_complete
-        else:
-            # 1xx: the answer is still to come
-            self._headers = {}
 
 
 class Pool:

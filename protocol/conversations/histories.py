@@ -21,20 +21,10 @@ MARK_BYTES = 16
 PREVIEW_CHARS = 160
 _MOST_TYPED = 64 * 1024
 """Characters of a text in which injected blocks are looked for."""
-_INJECTED = (
-    "system-reminder",
-    "command-name",
-    "command-message",
-    "command-args",
-    "command-contents",
-    "local-command-stdout",
-    "local-command-stderr",
-    "local-command-caveat",
-    "environment_context",
-    "environment_details",
-    "user_instructions",
-    "ide_opened_file",
-    "ide_selection",
+_INJECTED = tuple(
+    "system-reminder command-name command-message command-args command-contents local-"
+    " command-stdout local-command-stderr local-command-caveat environment_context"
+    " environment_details user_instructions ide_opened_file ide_selection".split()
 )
 """Elements that agents put into a user's turn and nobody typed."""
 _BEGIN = re.compile(f"<({'|'.join(_INJECTED)})[> ]")

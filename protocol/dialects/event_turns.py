@@ -66,22 +66,6 @@ class EventTurnBuilder(BaseTurnBuilder):
         self._pieces: dict[int, list[str]] = {}
         self._base = 0
 
-    def feed(self, chunk: bytes) -> None:
-        """Take one chunk of a stream."""
-        if self._grown(chunk):
-            try:
-                self._take(self._decoder.feed(chunk))
-            except RemoteProtocolError:
-                self.is_broken = True
-
-    def body(self, raw: bytes) -> None:
-        """Take a whole answer."""
-        if self._grown(raw):
-            try:
-                self._take(self._whole(raw))
-            except RemoteProtocolError:
-                self.is_broken = True
-
     def finish(self) -> None:
         """No chunk follows."""
         if not self.is_broken and not self._has_ended:
@@ -129,11 +113,11 @@ class EventTurnBuilder(BaseTurnBuilder):
         if (pieces := self._pieces.pop(index, None)) is not None:
             self._blocks[index].text += "".join(pieces)
 
-    def _read_event(self, data: bytes) -> None:
-        raise NotImplementedError
+    def _read_chunk(self, chunk: bytes) -> None:
+        self._take(self._decoder.feed(chunk))
 
-    def _read_answer(self, answer: Any) -> None:
-        raise NotImplementedError
+    def _read_body(self, raw: bytes) -> None:
+        self._take(self._whole(raw))
 
 
 def with_turns(

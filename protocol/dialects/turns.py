@@ -2,15 +2,13 @@
 builds a turn from raw chunks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from protocol import bounds
 from protocol.bytes.json_strict import dumps, loads_exact
-from protocol.bytes.sse import parse_event
-from protocol.bytes.value_count import count_values
 from protocol.errors import RemoteProtocolError
 from protocol.events import PAUSES
 from protocol.request import DialectName
@@ -95,23 +93,11 @@ class BaseTurnBuilder(ABC):
 
     def feed(self, chunk: bytes) -> None:
         """Take one SSE event with its framing."""
-        if self._grown(chunk):
-            try:
-                _, data = parse_event(chunk)
-                if data:
-                    self._read_event(data)
-            except (ValueError, msgspec.MsgspecError, RemoteProtocolError):
-                self.is_broken = True
+        self._read(chunk, self._read_chunk)
 
     def body(self, raw: bytes) -> None:
         """Take a whole answer."""
-        if self._grown(raw):
-            try:
-                if count_values(raw, bounds.MAX_ANSWER_VALUES) > bounds.MAX_ANSWER_VALUES:
-                    raise ValueError("too many values")
-                self._read_answer(loads_exact(raw))
-            except (ValueError, msgspec.MsgspecError):
-                self.is_broken = True
+        self._read(raw, self._read_body)
 
     def take(self, raw: bytes) -> None:
         """Take a recorded chunk: a whole answer or an event."""
@@ -123,21 +109,25 @@ class BaseTurnBuilder(ABC):
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
         """No chunk follows. Dialects whose streams end without a word end their message here."""
 
-    def _grown(self, raw: bytes) -> bool:
+    def _read(self, raw: bytes, read: Callable[[bytes], None]) -> None:
         self._size += len(raw)
         if self._size > bounds.MAX_TURN_BYTES:
             self.is_broken = True
-        return not self.is_broken
+        if not self.is_broken:
+            try:
+                read(raw)
+            except (ValueError, msgspec.MsgspecError, RemoteProtocolError):
+                self.is_broken = True
 
     @abstractmethod
     def content(self) -> list[dict[str, Any]]:
         """The content blocks as they go into the next request. Values that must not be changed."""
 
     @abstractmethod
-    def _read_event(self, data: bytes) -> None:
-        """Take the data of an event. Raises ValueError or MsgspecError where it is not
-        understood."""
+    def _read_chunk(self, chunk: bytes) -> None:
+        """Take an event with its framing. Raises ValueError, MsgspecError or RemoteProtocolError
+        where it is not understood."""
 
     @abstractmethod
-    def _read_answer(self, answer: Any) -> None:
-        """Take a whole answer, parsed. Raises as `_read_event`."""
+    def _read_body(self, raw: bytes) -> None:
+        """Take a whole answer. Raises as `_read_chunk`."""

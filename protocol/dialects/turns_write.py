@@ -8,7 +8,14 @@ from typing import Any, ClassVar, Literal, NoReturn, assert_never
 import msgspec
 
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments, normal_arguments
-from protocol.request import DialectName, OtherPart, TextPart, ToolResultPart, ToolUsePart
+from protocol.request import (
+    ChatRequest,
+    DialectName,
+    OtherPart,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+)
 from protocol.requests.fields import invalid
 from protocol.requests.names import Ids, Names
 from protocol.requests.neutral import (
@@ -42,6 +49,18 @@ def last_asked(turns: Sequence[AnyTurn]) -> int:
     """Return where the user asks last, -1 for nowhere: the assistant's turn behind it still goes
     on."""
     return max((i for i, t in enumerate(turns) if t.role == "user" and asks(t)), default=-1)
+
+
+def goes_on_without(request: ChatRequest, dialect: DialectName, *thinking: str) -> bool:
+    """Is this the middle of a turn with calls whose thinking, parts of these kinds, is not known? The
+    API then refuses to think, and none is made up."""
+    last = next((t for t in reversed(request.turns) if t.role == "assistant"), None)
+    if last is None or not any(isinstance(p, ToolUsePart) for p in last.parts):
+        return False
+    first = last.parts[0]
+    return not (
+        isinstance(first, OtherPart) and first.dialect == dialect and first.kind in thinking
+    )
 
 
 def misplaced(part: NeutralPart) -> NoReturn:

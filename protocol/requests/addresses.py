@@ -18,46 +18,19 @@ from protocol.request import ChatRequest, OtherPart, ToolResultPart
 from protocol.requests.fields import invalid
 
 _FETCHED = frozenset(
-    (
-        "url",
-        "image_url",
-        "file_url",
-        "video_url",
-        "audio_url",
-        "input_image",
-        "file_data",
-        "server_url",
-    )
+    "url image_url file_url video_url audio_url input_image file_data server_url".split()
 )
 """Fields whose text a server may fetch."""
 _NAMES = frozenset(
-    (
-        "localhost",
-        "ip6-localhost",
-        "ip6-loopback",
-        "metadata",
-        "instance-data",
-        "kubernetes",
-        "host",
-        "gateway",
-    )
+    "localhost ip6-localhost ip6-loopback metadata instance-data kubernetes host gateway".split()
 )
-_ENDS = (
-    ".localhost",
-    ".local",
-    ".localdomain",
-    ".internal",
-    ".intranet",
-    ".lan",
-    ".home",
-    ".corp",
-    ".private",
-    ".home.arpa",
-    ".svc",
+_ENDS = tuple(
+    ".localhost .local .localdomain .internal .intranet .lan .home .corp .private"
+    " .home.arpa .svc".split()
 )
 _DOTS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
-_LOCAL_SCHEMES = frozenset(("file", "ftp", "gopher", "dict", "ldap", "unix", "jar", "tftp", "sftp"))
+_LOCAL_SCHEMES = frozenset("file ftp gopher dict ldap unix jar tftp sftp".split())
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _UNSEEN = re.compile("[\\x00-\\x20\x7f\u00ad\u200b-\u200f\u2060\ufeff]")
 _USUAL = re.compile(r"https?://((?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,})(?:/[!-~]*)?")

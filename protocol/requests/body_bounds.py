@@ -275,16 +275,9 @@ def _tool(tool: dict[str, Any], tools: str, position: int, schemas: _Schemas) ->
                 schemas.take(schema, f"{tools}[{position}]{kind and '.'}{kind}.{name}")
 
 
-_OPTIONS = (
-    "stop",
-    "stop_sequences",
-    "metadata",
-    "mcp_servers",
-    "tool_choice",
-    "response_format",
-    "output_config",
-    "output_format",
-    "text",
+_OPTIONS = tuple(
+    "stop stop_sequences metadata mcp_servers tool_choice response_format output_config"
+    " output_format text".split()
 )
 
 

@@ -9,39 +9,12 @@ from protocol.errors import InvalidRequest
 from protocol.request import NOTHING, Tool, ToolChoice
 
 ROUTING = frozenset(
-    (
-        "adapter_id",
-        "adapter_source",
-        "api_base",
-        "api_key",
-        "api_type",
-        "api_version",
-        "aws_access_key_id",
-        "aws_bedrock_runtime_endpoint",
-        "aws_secret_access_key",
-        "azure_endpoint",
-        "base_url",
-        "chat_template",
-        "custom_llm_provider",
-        "custom_logit_processor",
-        "data_sources",
-        "deployment_id",
-        "extra_body",
-        "extra_headers",
-        "extra_query",
-        "headers",
-        "kv_transfer_params",
-        "litellm_params",
-        "logits_processors",
-        "lora",
-        "lora_name",
-        "lora_path",
-        "lora_request",
-        "model_list",
-        "organization",
-        "user_config",
-        "vertex_credentials",
-    )
+    "adapter_id adapter_source api_base api_key api_type api_version aws_access_key_id"
+    " aws_bedrock_runtime_endpoint aws_secret_access_key azure_endpoint base_url"
+    " chat_template custom_llm_provider custom_logit_processor data_sources"
+    " deployment_id extra_body extra_headers extra_query headers kv_transfer_params"
+    " litellm_params logits_processors lora lora_name lora_path lora_request model_list"
+    " organization user_config vertex_credentials".split()
 )
 """Fields by which other gateways and servers let a request choose where it goes, with whose key, or
 what code it loads (CVE-2024-6587)."""

@@ -15,19 +15,9 @@ from protocol.requests.neutral import MediaPart
 IMAGES = frozenset(("image/jpeg", "image/png", "image/gif", "image/webp"))
 """What every provider takes."""
 _TEXTS = frozenset(
-    (
-        "application/json",
-        "application/x-ndjson",
-        "application/xml",
-        "application/yaml",
-        "application/x-yaml",
-        "application/toml",
-        "application/javascript",
-        "application/typescript",
-        "application/sql",
-        "application/x-sh",
-        "application/csv",
-    )
+    "application/json application/x-ndjson application/xml application/yaml"
+    " application/x-yaml application/toml application/javascript application/typescript"
+    " application/sql application/x-sh application/csv".split()
 )
 """Types of text beside `text/*`."""
 _UNSAID = ("", "application/octet-stream")

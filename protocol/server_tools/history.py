@@ -15,9 +15,7 @@ from protocol.requests.neutral import AnyTurn, ProviderCallPart, ProviderResultP
 MAX_INPUT = 500
 MAX_RESULT = 4000
 """The most characters of a call's input and result that are shown."""
-_TOLD = frozenset(
-    ("title", "url", "text", "data", "stdout", "stderr", "error_code", "tool_name", "return_code")
-)
+_TOLD = frozenset("title url text data stdout stderr error_code tool_name return_code".split())
 """Fields of results that a reader can read."""
 
 

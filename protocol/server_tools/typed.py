@@ -141,17 +141,9 @@ def _memory() -> dict[str, Any]:
     }
 
 
-_ACTIONS_2024 = (
-    "key",
-    "type",
-    "mouse_move",
-    "left_click",
-    "left_click_drag",
-    "right_click",
-    "middle_click",
-    "double_click",
-    "screenshot",
-    "cursor_position",
+_ACTIONS_2024 = tuple(
+    "key type mouse_move left_click left_click_drag right_click middle_click"
+    " double_click screenshot cursor_position".split()
 )
 _ACTIONS_2025 = ("left_mouse_down", "left_mouse_up", "triple_click", "scroll", "hold_key", "wait")
 

@@ -10,28 +10,19 @@ from typing import Any
 import msgspec
 
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
+from protocol.text_calls.candidates import CandidateEnd
+from protocol.text_calls.envelopes import CallObject, call_in, doubtful_names
 from protocol.text_calls.words import (
-    ARGUMENTS,
     ARGUMENTS_IN,
     BEGUN,
     NAME_IN,
-    NAMES,
     PYTHONIC_NAME,
     TAG,
-    WRAPPERS,
-    CandidateEnd,
     Piece,
     TextCall,
     as_text,
 )
 
-_SURE = frozenset(ARGUMENTS) - {"parameters", "params", "input"}
-"""Keys whose value is of a call whatever it is; documents use the others, too."""
-_WRITTEN = "tool_calls"
-"""Stands for arguments that are within a string with calls."""
-_BESIDE = frozenset((*NAMES, "input", "id", "type"))
-"""All that a call of a free-form tool has."""
-_IDENTIFIER = re.compile(r"[A-Za-z_][\w.:/-]{0,127}")
 _PARAMETER = re.compile(
     r"""<(?:\w+:)?parameter(?:=|\s+name=["']?)([\w.:/-]+)["']?\s*>(.*?)(?:(</(?:\w+:)?parameter>)|\Z)""",
     re.DOTALL,
@@ -112,7 +103,7 @@ class Reader:
         """The calls in JSON text with the place where each ends, outermost first in order; None
         where it is not JSON."""
         numbers = itertools.count()
-        decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _Object(pairs, next(numbers)))
+        decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: CallObject(pairs, next(numbers)))
         try:
             value, _ = decoder.raw_decode(body, start)
         except (ValueError, RecursionError):
@@ -133,11 +124,9 @@ class Reader:
         while stack:
             item = stack.pop()
             if isinstance(item, list):
-                stack += [v for v in reversed(item) if isinstance(v, list | _Object)]
-            elif isinstance(item, _Object):
-                names = [
-                    n for n in _doubtful_names(item) if self._names is None or n in self._names
-                ]
+                stack += [v for v in reversed(item) if isinstance(v, list | CallObject)]
+            elif isinstance(item, CallObject):
+                names = [n for n in doubtful_names(item) if self._names is None or n in self._names]
                 if names and item.number < len(spans):
                     # a part for each name, so that each is decided on, and nothing runs if one part
                     # is withheld
@@ -153,48 +142,13 @@ class Reader:
                             )
                         )
                     continue
-                call = self._envelope(item)
+                call = call_in(item, self._names, self.name)
                 if call is not None and item.number < len(spans):
                     calls.append((spans[item.number][1] - shift, self._made("", *call)))
                 else:
                     stack += [
-                        v for v in reversed(list(item.values())) if isinstance(v, list | _Object)
+                        v for v in reversed(list(item.values())) if isinstance(v, list | CallObject)
                     ]
-
-    def _envelope(self, item: "_Object") -> tuple[str, str] | None:
-        """Name and JSON text of the arguments, if the object is a call."""
-        low = {k.lower(): v for k, v in item.items()}
-        inner = low.get("function")
-        if isinstance(inner, _Object) and (call := self._envelope(inner)) is not None:
-            return call
-        name = next((low[k].strip() for k in NAMES if isinstance(low.get(k), str)), None)
-        key = next((k for k in ARGUMENTS if k in low), None)
-        if key is None and (written := _calls_in_string(low)):
-            # JSON within JSON
-            name, key = written, _WRITTEN
-        if name is None and key is not None and self.name:
-            name = self.name
-        if (
-            name is None
-            or key is None
-            or not _IDENTIFIER.fullmatch(name)
-            or (self._names is not None and name not in self._names)
-        ):
-            return None
-        value = low.get(key)
-        if isinstance(value, _Object):
-            if item.is_ambiguous or _is_ambiguous(value):
-                return name, ""
-            return name, json.dumps(value, ensure_ascii=False)
-        if isinstance(value, str) and (
-            value.lstrip()[:1] == "{" or key == "action_input" or not value.strip()
-        ):
-            return name, value if value.strip() else "{}"
-        if key == "input" and isinstance(value, str) and low.keys() <= _BESIDE:
-            return name, json.dumps({"input": value}, ensure_ascii=False)
-        if key in _SURE or key == _WRITTEN:
-            return name, ""
-        return None
 
     def _made(self, raw: str, name: str, arguments: str, *, repaired: bool = False) -> TextCall:
         try:
@@ -211,13 +165,17 @@ class Reader:
         body = "{" + repaired if raw[:1] in "\"'" else repaired
         try:
             value, _ = json.JSONDecoder(
-                object_pairs_hook=lambda pairs: _Object(pairs, 0)
+                object_pairs_hook=lambda pairs: CallObject(pairs, 0)
             ).raw_decode(body)
         except (ValueError, RecursionError):
             value = None
         items = value if isinstance(value, list) else [value]
         calls = [
-            c for c in (self._envelope(i) for i in items if isinstance(i, _Object)) if c is not None
+            c
+            for c in (
+                call_in(i, self._names, self.name) for i in items if isinstance(i, CallObject)
+            )
+            if c is not None
         ]
         if len(calls) == 1 and candidate.quotes == '"':
             return [self._made(raw, *calls[0], repaired=True)]
@@ -245,23 +203,20 @@ class Reader:
             for part, name in zip(parts, names, strict=True)
         ]
 
+    def _begun(self, raw: str, content: str) -> list[Piece]:
+        """What stands behind a token that begins a call."""
+        begun, start, end = BEGUN.match(content), content.find("{"), content.rfind("}")
+        name = begun[1] if begun is not None else "text"
+        if self._names is not None and name not in self._names:
+            return []
+        return [self._made(raw, name, content[start : end + 1] if 0 <= start < end else "")]
+
     def _tagged(self, raw: str) -> list[Piece]:
         """A tag's content: JSON, or parameters in tags of their own."""
         opened = TAG.search(raw)
         assert opened is not None
         if opened["begin"]:
-            content = raw[opened.end() :]
-            begun, end = BEGUN.match(content), content.rfind("}")
-            name = begun[1] if begun is not None else "text"
-            if self._names is not None and name not in self._names:
-                return []
-            return [
-                self._made(
-                    raw,
-                    name,
-                    content[content.find("{") : end + 1] if 0 <= content.find("{") < end else "",
-                )
-            ]
+            return self._begun(raw, raw[opened.end() :])
         name = opened["value"] or ""
         if not name and opened["more"] and (attribute := _ATTRIBUTE.search(opened["more"])):
             name = attribute[1]
@@ -310,58 +265,6 @@ class Reader:
             # words that documents use as tags, too
             return []
         return [TextCall(raw, call_name or "text", as_text(raw), strict=False)]
-
-
-class _Object(dict[str, Any]):
-    """An object with its place in the order in which objects end."""
-
-    def __init__(self, pairs: list[tuple[str, Any]], number: int) -> None:
-        super().__init__(pairs)
-        self.number, self.is_ambiguous = number, len(self) != len(pairs)
-
-
-def _calls_in_string(low: dict[str, Any]) -> str:
-    """The name of the call in a string that stands where calls do, or empty."""
-    for key in WRAPPERS:
-        value = low.get(key)
-        if (
-            isinstance(value, str)
-            and ARGUMENTS_IN.search(value)
-            and (name := NAME_IN.search(value))
-        ):
-            return name[1]
-    return ""
-
-
-def _is_ambiguous(value: Any) -> bool:
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, _Object):
-            if item.is_ambiguous:
-                return True
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item
-    return False
-
-
-def _doubtful_names(item: dict[str, Any]) -> list[str]:
-    """The names in an object that two parsers may run as two calls: it has two names, or arguments
-    under two keys. Else none."""
-    names = {
-        n
-        for k, n in item.items()
-        if k.lower() in NAMES and isinstance(n, str) and _IDENTIFIER.fullmatch(n)
-    }
-    arguments = [k for k, v in item.items() if k.lower() in ARGUMENTS and isinstance(v, dict | str)]
-    inner = item.get("function")
-    if isinstance(inner, dict) and arguments and any(k in inner for k in ARGUMENTS):
-        arguments.append("function")
-        names |= {
-            n for k in NAMES if isinstance(n := inner.get(k), str) and _IDENTIFIER.fullmatch(n)
-        }
-    return sorted(names) if names and arguments and (len(names) > 1 or len(arguments) > 1) else []
 
 
 def _segments(raw: str, calls: list[tuple[int, TextCall]]) -> list[Piece]:

@@ -18,6 +18,16 @@ a candidate is decided as far as it came.
 import re
 from collections import deque
 
+from protocol.text_calls.beginnings import (
+    BARS,
+    PREFIXES,
+    THOUGHTS,
+    may_be_fence,
+    may_be_key,
+    may_be_object,
+    may_be_tag,
+)
+from protocol.text_calls.candidates import CandidateEnd, pattern_of
 from protocol.text_calls.reader import Reader
 from protocol.text_calls.words import (
     ARGUMENTS,
@@ -27,9 +37,7 @@ from protocol.text_calls.words import (
     NAMES,
     PYTHONIC,
     TAG,
-    TAGS,
     WRAPPERS,
-    CandidateEnd,
     Piece,
     TextCall,
     Thought,
@@ -43,16 +51,12 @@ MAX_HELD = 64 * 1024
 _KEYS = written((*NAMES, *ARGUMENTS, *WRAPPERS))
 _COLON = r"(?:\s*:|\s{100})"
 """What makes a string a key; so much white space that one may come is taken for it."""
-_ESCAPE = re.compile(r"\\u00([0-7][0-9a-fA-F])")
-_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-_THOUGHTS = ("think", "thinking", "thought", "reasoning")
 _OPENER = re.compile(r"""[{<`"'\[]""")
 _LIKELY = re.compile(
     rf"""["'`\[]|<(?=[\w|\uff5c-]|\Z)|\{{(?:(?<=[\s\w(>:\]`+-]\{{)|(?<=\A\{{)|(?=[\s\w\\"'{CURLY}]|\Z))"""
 )
 """The openers behind which something may begin, by the characters beside them: of text made to be
 looked at, few are left."""
-_STRUCTURE = re.compile(r"""[{}\[\]"'\\]""")
 _KEY = re.compile(rf"""(["'])(?:{_KEYS})\1{_COLON}""", re.IGNORECASE)
 _OBJECT = re.compile(
     rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|[{CURLY}]?(?:{_KEYS})[{CURLY}]?){_COLON}""", re.IGNORECASE
@@ -64,7 +68,7 @@ _FENCE = re.compile(r"```[\w+-]{0,20}[ \t]*\r?\n?\s*(?=[{\[<])")
 _FENCE_END = re.compile(r"\s*```")
 _MAY_BE_FENCE_END = re.compile(r"\s{0,100}`{0,2}")
 _MARK = re.compile(r"\[TOOL_CALLS\]", re.IGNORECASE)
-_THOUGHT = re.compile(rf"<(?P<tag>{'|'.join(_THOUGHTS)})>", re.IGNORECASE)
+_THOUGHT = re.compile(rf"<(?P<tag>{'|'.join(THOUGHTS)})>", re.IGNORECASE)
 _LONGEST_HEAD = 240
 """More characters than any head of a candidate has: where that many are there and none fits, there
 is none."""
@@ -116,10 +120,6 @@ class CallScanner:
             self._gone.clear()
             self._gone.append(gone[: -len(text)])
 
-    def _note(self, text: str) -> None:
-        if text:
-            self._gone.append(text[-_BEFORE:])
-
     def _advance(self, *, final: bool) -> list[Piece]:
         pieces: list[Piece] = []
         while self._held:
@@ -161,11 +161,14 @@ class CallScanner:
     def _let_go(self, pieces: list[Piece], end: int) -> None:
         if end:
             text, self._held = self._held[:end], self._held[end:]
-            self._note(text)
-            if pieces and isinstance(pieces[-1], str):
-                pieces[-1] += text
-            else:
-                pieces.append(text)
+            self._put(pieces, text)
+
+    def _put(self, pieces: list[Piece], text: str) -> None:
+        self._gone.append(text[-_BEFORE:])
+        if pieces and isinstance(pieces[-1], str):
+            pieces[-1] += text
+        else:
+            pieces.append(text)
 
     def _head(self, at: int) -> str:
         """What begins at `at`: "candidate" (set), "thought", "more" (a beginning of one), or
@@ -178,20 +181,22 @@ class CallScanner:
                 inner = self._head(fence.end()) if fence.end() < len(held) else "more"
                 # reasoning is found by its own tag, whatever stands before it
                 return "" if inner == "thought" else inner
-            return "more" if _may_be_fence(self._window(at)) else ""
+            return "more" if may_be_fence(self._window(at)) else ""
         if first == "<":
             return self._tag(at)
         if first == "[":
             return self._mark(at)
         if (name := self._named(at)) is not None:
-            self._candidate = CandidateEnd(at, name=name)
-            return "candidate"
-        if held[at + 1 : at + 2].isalnum() and held[at + 1].lower() not in _PREFIXES:
+            return self._begin(CandidateEnd(at, name=name))
+        if held[at + 1 : at + 2].isalnum() and held[at + 1].lower() not in PREFIXES:
             return ""
         if (key := _OBJECT.match(held, at)) is not None:
-            self._candidate = CandidateEnd(at, quotes="\"'" if (key[1] or "'") == "'" else '"')
-            return "candidate"
-        return "more" if _may_be_object(self._window(at)) else ""
+            return self._begin(CandidateEnd(at, quotes="\"'" if (key[1] or "'") == "'" else '"'))
+        return "more" if may_be_object(self._window(at)) else ""
+
+    def _begin(self, candidate: CandidateEnd) -> str:
+        self._candidate = candidate
+        return "candidate"
 
     def _named(self, at: int) -> str | None:
         """The name of the call whose arguments begin at `at`, if the words before say so."""
@@ -215,12 +220,11 @@ class CallScanner:
 
     def _key(self, at: int) -> str:
         word = self._held[at + 1 : at + 3].lower()
-        if word not in _PREFIXES and "\\" not in word:
+        if word not in PREFIXES and "\\" not in word:
             return ""
         if (key := _KEY.match(self._held, at)) is not None:
-            self._candidate = CandidateEnd(at, stack="{", quotes="\"'" if key[1] == "'" else '"')
-            return "candidate"
-        return "more" if _may_be_key(self._window(at)) else ""
+            return self._begin(CandidateEnd(at, stack="{", quotes="\"'" if key[1] == "'" else '"'))
+        return "more" if may_be_key(self._window(at)) else ""
 
     def _tag(self, at: int) -> str:
         held = self._held
@@ -232,14 +236,13 @@ class CallScanner:
             else:
                 # with its namespace
                 close = (
-                    f"</{held[at + 1 : tag.end('tag')].lstrip(_BARS).lower()}"
+                    f"</{held[at + 1 : tag.end('tag')].lstrip(BARS).lower()}"
                     if tag["tag"]
                     else "\0"
                 )
-            self._candidate = CandidateEnd(tag.end(), close=close)
-            return "candidate"
+            return self._begin(CandidateEnd(tag.end(), close=close))
         window = self._window(at)
-        return "more" if ">" not in window and _may_be_tag(window) else ""
+        return "more" if ">" not in window and may_be_tag(window) else ""
 
     def _mark(self, at: int) -> str:
         held = self._held
@@ -247,8 +250,7 @@ class CallScanner:
             inner = _OPENER.search(held, mark.end(), mark.end() + _LONGEST_HEAD)
             if inner is None or inner[0] not in "{[":
                 return "more" if inner is None else ""
-            self._candidate = CandidateEnd(inner.start())
-            return "candidate"
+            return self._begin(CandidateEnd(inner.start()))
         window = self._window(at)
         if "[tool_calls]".startswith(window.lower()):
             return "more"
@@ -256,8 +258,7 @@ class CallScanner:
             line = self._before(at, 32).rpartition("\n")[2]
             if not line.strip() or line.rstrip().endswith("<|python_tag|>"):
                 if PYTHONIC.match(window):
-                    self._candidate = CandidateEnd(at, quotes="\"'", is_code=True)
-                    return "candidate"
+                    return self._begin(CandidateEnd(at, quotes="\"'", is_code=True))
                 if MAY_BE_PYTHONIC.fullmatch(window):
                     return "more"
         body = window[1:].lstrip()
@@ -284,8 +285,7 @@ class CallScanner:
             pieces.append(Thought("", opened[0]))
             return True
         close = f"</{self._thinking}>"
-        # not by `lower`: some letters are two in lower case
-        match = re.compile(re.escape(close), re.IGNORECASE).search(held)
+        match = pattern_of(close).search(held)
         if match is not None:
             end = match.start()
             pieces.append(Thought(held[:end], held[: end + len(close)]))
@@ -314,10 +314,7 @@ class CallScanner:
     def _close(self, pieces: list[Piece], *, final: bool) -> bool:
         candidate = self._candidate
         assert candidate is not None
-        if candidate.end < 0:
-            candidate.end = (
-                self._tag_end(candidate) if candidate.close else self._brackets_end(candidate)
-            )
+        candidate.look(self._held)
         end = candidate.end
         if end >= 0 and self._held.startswith("```"):
             # the end of a fence belongs to what is in it
@@ -336,57 +333,8 @@ class CallScanner:
             pieces += decided
         else:
             self._reader.note_name(raw)
-            self._note(raw)
-            if pieces and isinstance(pieces[-1], str):
-                pieces[-1] += raw
-            else:
-                pieces.append(raw)
+            self._put(pieces, raw)
         return True
-
-    def _tag_end(self, candidate: CandidateEnd) -> int:
-        held = self._held
-        start = max(candidate.at - len(candidate.close), 0)
-        match = (
-            re.compile(re.escape(candidate.close), re.IGNORECASE).search(held, start)
-            if candidate.close != "\0"
-            else None
-        )
-        if match is None:
-            candidate.at = len(held)
-            return -1
-        end = held.find(">", match.start())
-        return end + 1 if end >= 0 else -1
-
-    def _brackets_end(self, candidate: CandidateEnd) -> int:
-        held, at, quote, stack = self._held, candidate.at, candidate.quote, candidate.stack
-        while (match := _STRUCTURE.search(held, at)) is not None:
-            sign, at = match[0], match.end()
-            if quote:
-                if sign == "\\":
-                    if at >= len(held):
-                        at -= 1
-                        break
-                    at += 1
-                elif sign == quote:
-                    quote = ""
-            elif sign in candidate.quotes:
-                quote = sign
-            elif sign in "{[":
-                stack.append(sign)
-                if sign == "{":
-                    candidate.opened.append(at - 1)
-            elif sign in "}]":
-                if stack:
-                    stack.pop()
-                if sign == "}" and candidate.opened:
-                    candidate.spans.append((candidate.opened.pop(), at))
-                if not stack:
-                    candidate.at, candidate.quote = at, quote
-                    return at
-        else:
-            at = len(held)
-        candidate.at, candidate.quote = at, quote
-        return -1
 
     def _within(self, text: str) -> list[Piece]:
         inner = CallScanner(self._names, reasoning=False)
@@ -395,58 +343,3 @@ class CallScanner:
 
 def _unfenced(text: str) -> str:
     return _FENCE_TAIL.sub("", text).rstrip()
-
-
-def _may_be_object(text: str) -> bool:
-    inner = text[1:].lstrip()
-    if inner and inner[0] in CURLY:
-        return _is_prefix_of_key(inner[1:].rstrip(CURLY + " "))
-    return (
-        not inner
-        or (inner[0] in "\"'" and _may_be_key(inner))
-        or (inner[0].isalpha() and _is_prefix_of_key(inner))
-    )
-
-
-def _may_be_key(text: str) -> bool:
-    word = text[1:]
-    if "\\" in word:
-        word = _HALF_ESCAPE.sub("", _ESCAPE.sub(lambda m: chr(int(m[1], 16)), word))
-    end = word.find(text[0])
-    if end < 0:
-        return _is_prefix_of_key(word)
-    return word[:end].lower() in _ALL_KEYS and not word[end + 1 :].strip()
-
-
-_ALL_KEYS = frozenset((*NAMES, *ARGUMENTS, *WRAPPERS))
-
-
-_PREFIXES = frozenset(k[:n] for k in _ALL_KEYS for n in range(len(k) + 1))
-
-
-def _is_prefix_of_key(text: str) -> bool:
-    return text.rstrip().lower() in _PREFIXES
-
-
-def _may_be_fence(text: str) -> bool:
-    return re.fullmatch(r"`{1,3}|```[\w+-]{0,20}[ \t]*\r?\n?\s*", text) is not None
-
-
-_TOKEN_BEGINS = ("tool_call_begin", "tool\u2581call\u2581begin")
-_TAG_NAMES = (*TAGS, *_THOUGHTS, "python_tag", *_TOKEN_BEGINS)
-_NAMESPACE = re.compile(r"[\w-]{1,30}:")
-_MAY_BE_NAMESPACE = re.compile(r"[\w-]{0,30}")
-_BARS = "|\uff5c"
-
-
-def _may_be_tag(text: str) -> bool:
-    word = text[1:].lower().removeprefix("|").removeprefix("\uff5c")
-    if (space := _NAMESPACE.match(word)) is not None:
-        word = word[space.end() :]
-    elif _MAY_BE_NAMESPACE.fullmatch(word):
-        return True
-    return any(
-        t.startswith(word)
-        or (word.startswith(t) and (word[len(t)] in "=|\uff5c" or word[len(t)].isspace()))
-        for t in _TAG_NAMES
-    )

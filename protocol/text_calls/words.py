@@ -6,43 +6,16 @@ import re
 
 import msgspec
 
-NAMES = (
-    "name",
-    "tool",
-    "tool_name",
-    "toolname",
-    "function",
-    "function_name",
-    "functionname",
-    "action",
-    "recipient_name",
+NAMES = tuple(
+    "name tool tool_name toolname function function_name functionname action recipient_name".split()
 )
-ARGUMENTS = (
-    "arguments",
-    "parameters",
-    "params",
-    "args",
-    "input",
-    "action_input",
-    "actioninput",
-    "tool_input",
-    "toolinput",
-    "tool_args",
-    "toolargs",
-    "kwargs",
+ARGUMENTS = tuple(
+    "arguments parameters params args input action_input actioninput tool_input"
+    " toolinput tool_args toolargs kwargs".split()
 )
 """In any case, so `toolName` and `toolInput` too."""
 WRAPPERS = ("tool_calls", "tool_call", "function_call", "tool_uses")
-TAGS = (
-    "tool_call",
-    "function_call",
-    "tool_use",
-    "tools",
-    "function",
-    "tool",
-    "invoke",
-    "tool_code",
-)
+TAGS = tuple("tool_call function_call tool_use tools function tool invoke tool_code".split())
 
 
 def _letter(letter: str) -> str:
@@ -145,46 +118,6 @@ class Thought(msgspec.Struct, frozen=True):
 
 
 Piece = str | TextCall | Thought
-
-
-class CandidateEnd:
-    """Where the search for the end of a held candidate stands. `close` is the tag that ends it, or
-    empty: brackets do.
-
-    `name`: the text before it says that it is the arguments of this call. `is_code`: it is a list
-    of calls as code.
-    """
-
-    __slots__ = (
-        "at",
-        "close",
-        "end",
-        "is_code",
-        "name",
-        "opened",
-        "quote",
-        "quotes",
-        "spans",
-        "stack",
-        "start",
-    )
-
-    def __init__(
-        self,
-        at: int,
-        *,
-        close: str = "",
-        stack: str = "",
-        quotes: str = '"',
-        name: str = "",
-        is_code: bool = False,
-    ) -> None:
-        self.at, self.close, self.quotes, self.quote = at, close, quotes, ""
-        self.name, self.is_code = name, is_code
-        self.stack = list(stack)
-        self.start, self.end = 0, -1
-        self.opened: list[int] = []
-        self.spans: list[tuple[int, int]] = []
 
 
 def as_text(raw: str) -> str:

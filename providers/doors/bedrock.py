@@ -43,16 +43,9 @@ _ID, _TOKEN = re.compile(r"[!-+\-.0-~]+"), re.compile(r"[!-~]*")
 """What headers take: in the one with the signature, a comma and a slash end the id."""
 _EVENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOT_LET_IN = frozenset(
-    (
-        "AccessDeniedException",
-        "UnrecognizedClientException",
-        "ExpiredTokenException",
-        "ExpiredToken",
-        "InvalidSignatureException",
-        "MissingAuthenticationTokenException",
-        "IncompleteSignatureException",
-        "InvalidClientTokenId",
-    )
+    "AccessDeniedException UnrecognizedClientException ExpiredTokenException"
+    " ExpiredToken InvalidSignatureException MissingAuthenticationTokenException"
+    " IncompleteSignatureException InvalidClientTokenId".split()
 )
 """Kinds of errors that speak of our credentials, not of the client's request."""
 _EXPIRED = frozenset(("ExpiredTokenException", "ExpiredToken"))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol.dialects.openai_chat.tools_read import CUSTOM_SCHEMA
+from protocol.dialects.openai_tools import CUSTOM_SCHEMA
 from protocol.errors import InvalidRequest
 from protocol.request import ToolUsePart
 from tests.support.clients.to_anthropic import (

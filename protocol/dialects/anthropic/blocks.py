@@ -38,21 +38,10 @@ _EXTRA_FIELDS = {
 }
 """Fields beside those of the events, kept where they are words."""
 CARRIED = frozenset(
-    (
-        "advisor_tool_result",
-        "bash_code_execution_tool_result",
-        "code_execution_tool_result",
-        "compaction",
-        "container_upload",
-        "fallback",
-        "mcp_tool_listing",
-        "mcp_tool_result",
-        "redacted_thinking",
-        "text_editor_code_execution_tool_result",
-        "tool_search_tool_result",
-        "web_fetch_tool_result",
-        "web_search_tool_result",
-    )
+    "advisor_tool_result bash_code_execution_tool_result code_execution_tool_result"
+    " compaction container_upload fallback mcp_tool_listing mcp_tool_result"
+    " redacted_thinking text_editor_code_execution_tool_result tool_search_tool_result"
+    " web_fetch_tool_result web_search_tool_result".split()
 )
 """Blocks that are carried whole."""
 

@@ -14,18 +14,8 @@ class _Count(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(_Count)
 _OF_ANSWERS = frozenset(
-    (
-        "max_tokens",
-        "stream",
-        "stop_sequences",
-        "temperature",
-        "top_p",
-        "top_k",
-        "metadata",
-        "service_tier",
-        "inference_geo",
-        "container",
-    )
+    "max_tokens stream stop_sequences temperature top_p top_k metadata service_tier"
+    " inference_geo container".split()
 )
 """What says how to answer; a count takes none of it."""
 

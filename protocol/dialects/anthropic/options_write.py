@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from protocol.dialects.anthropic.models import MODELS, ModelRow
 from protocol.dialects.models import nearest_effort
-from protocol.request import ChatRequest, OtherPart, ToolUsePart
+from protocol.dialects.turns_write import goes_on_without
 from protocol.requests.fields import invalid
 from protocol.requests.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.target import RequestNotes
@@ -82,24 +82,14 @@ def _write_adaptive(draft: RequestNotes, row: ModelRow, body: dict[str, Any], ef
 
 def _write_budget(draft: RequestNotes, row: ModelRow, body: dict[str, Any], effort: str) -> None:
     budget = min(_budget(effort), body["max_tokens"] - 1)
-    if row.thinking == "none" or budget < _MIN_BUDGET or _goes_on_without_thinking(draft.request):
+    if (
+        row.thinking == "none"
+        or budget < _MIN_BUDGET
+        or goes_on_without(draft.request, "anthropic", "thinking", "redacted_thinking")
+    ):
         draft.drop(draft.word("effort"))
     else:
         body["thinking"] = {"type": "enabled", "budget_tokens": budget}
-
-
-def _goes_on_without_thinking(request: ChatRequest) -> bool:
-    """Is this the middle of a turn with calls whose thinking is not known? The API then refuses to
-    think, and none is made up."""
-    last = next((t for t in reversed(request.turns) if t.role == "assistant"), None)
-    if last is None or not any(isinstance(p, ToolUsePart) for p in last.parts):
-        return False
-    first = last.parts[0]
-    return not (
-        isinstance(first, OtherPart)
-        and first.dialect == "anthropic"
-        and first.kind in ("thinking", "redacted_thinking")
-    )
 
 
 def thinks_by_budget(body: dict[str, Any]) -> bool:

@@ -26,19 +26,9 @@ from protocol.requests.fields import invalid
 from protocol.server_tools.data import tool_type
 
 _MODELLED = frozenset(
-    (
-        "model",
-        "messages",
-        "tools",
-        "tool_choice",
-        "stream",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "stop_sequences",
-    )
+    "model messages tools tool_choice stream max_tokens temperature top_p stop_sequences".split()
 )
-_OF_BLOCKS = ("type", "text", "source", "content", "tool", "input", "id", "name")
+_OF_BLOCKS = tuple("type text source content tool input id name".split())
 
 
 def decode(body: bytes, *, needs_max_tokens: bool = False) -> ChatRequest:

@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 
-import protocol.dialects.turns
+from protocol import bounds
 from protocol.bytes.json_strict import dumps, loads_exact
+from protocol.bytes.sse import parse_event
+from protocol.bytes.value_count import count_values
+from protocol.dialects.turns import BaseTurnBuilder
 from protocol.events import PAUSES
 
 
@@ -93,7 +96,7 @@ class _Open(msgspec.Struct):
                     block["input"] = whole
 
 
-class TurnBuilder(protocol.dialects.turns.BaseTurnBuilder):
+class TurnBuilder(BaseTurnBuilder):
     """A turn of this dialect."""
 
     def __init__(self) -> None:
@@ -113,14 +116,19 @@ class TurnBuilder(protocol.dialects.turns.BaseTurnBuilder):
             if b["type"] != "text" or b.get("citations") or _string(b.get("text", "")).strip()
         ]
 
-    def _read_answer(self, answer: Any) -> None:
-        message = _mapping(answer)
+    def _read_body(self, raw: bytes) -> None:
+        if count_values(raw, bounds.MAX_ANSWER_VALUES) > bounds.MAX_ANSWER_VALUES:
+            raise ValueError("too many values")
+        message = _mapping(loads_exact(raw))
         if message.get("type") != "message":
             raise ValueError("not a message")
         self._begin(message)
         self._end()
 
-    def _read_event(self, data: bytes) -> None:
+    def _read_chunk(self, chunk: bytes) -> None:
+        _, data = parse_event(chunk)
+        if not data:
+            return
         frame = _read_frame(data)
         if frame.type == "ping":
             return

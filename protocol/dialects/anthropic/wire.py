@@ -100,16 +100,8 @@ DELTAS = frozenset(
 )
 """The kinds of content deltas that are modelled."""
 _EVENTS = frozenset(
-    (
-        "message_start",
-        "message_delta",
-        "message_stop",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "ping",
-        "error",
-    )
+    "message_start message_delta message_stop content_block_start content_block_delta"
+    " content_block_stop ping error".split()
 )
 _frames = msgspec.json.Decoder(Frame)
 _messages = msgspec.json.Decoder(Message)

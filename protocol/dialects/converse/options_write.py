@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from protocol.dialects.converse.models import MODELS, ModelRow
 from protocol.dialects.models import nearest_effort
-from protocol.request import ChatRequest, OtherPart, ToolUsePart
+from protocol.dialects.turns_write import goes_on_without
 from protocol.requests.fields import invalid
 from protocol.requests.neutral import USUAL_TIERS, Effort, Option, find_option
 from protocol.target import RequestNotes
@@ -86,25 +86,11 @@ def _budget(
         return {"thinking": {"type": "disabled"}}
     limit = inference.get("maxTokens") or _ROOM + wanted
     budget = min(wanted, limit - 1)
-    if budget < _MIN_BUDGET or _goes_on_without_thinking(draft.request):
+    if budget < _MIN_BUDGET or goes_on_without(draft.request, "converse", "reasoningContent"):
         draft.drop(draft.word("effort" if effort is not None else "thinking"))
         return {}
     inference["maxTokens"] = limit
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
-
-
-def _goes_on_without_thinking(request: ChatRequest) -> bool:
-    """Is this the middle of a turn with calls whose thinking is not known? The API then refuses to
-    think, and none is made up."""
-    last = next((t for t in reversed(request.turns) if t.role == "assistant"), None)
-    if last is None or not any(isinstance(p, ToolUsePart) for p in last.parts):
-        return False
-    first = last.parts[0]
-    return not (
-        isinstance(first, OtherPart)
-        and first.dialect == "converse"
-        and first.kind == "reasoningContent"
-    )
 
 
 def thinks(fields: dict[str, Any]) -> bool:

@@ -123,14 +123,9 @@ class _TextChunk(WireStruct, rename="camel"):
     create_time: msgspec.Raw = msgspec.Raw()
 
 
-CONTENTS = (
-    "function_call",
-    "executable_code",
-    "code_execution_result",
-    "tool_call",
-    "tool_response",
-    "inline_data",
-    "file_data",
+CONTENTS = tuple(
+    "function_call executable_code code_execution_result tool_call tool_response"
+    " inline_data file_data".split()
 )
 """The contents of a part beside its text."""
 _decoder = msgspec.json.Decoder(Chunk)

@@ -15,9 +15,7 @@ from protocol.logprobs import are_of, is_number
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]{0,128}")
 _SEALED = re.compile(r"[A-Za-z0-9+/=_-]*")
 """Encrypted data and signatures: base64 in its two alphabets."""
-_DETAIL = frozenset(
-    ("type", "id", "format", "index", "text", "summary", "data", "signature", "thinking")
-)
+_DETAIL = frozenset("type id format index text summary data signature thinking".split())
 _SHOWN = ("text", "summary", "thinking")
 _CITATION = frozenset(("start_index", "end_index", "title", "url", "content"))
 

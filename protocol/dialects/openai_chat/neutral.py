@@ -36,46 +36,18 @@ from protocol.requests.neutral import (
 
 _MARKS = ("cache_control", "prompt_cache_breakpoint")
 _ELSEWHERE = frozenset(
-    (
-        "annotations",
-        "audio",
-        "content",
-        "id",
-        "prompt_cache_breakpoint",
-        "reasoning_details",
-        "refusal",
-        "role",
-        "text",
-        "thinking_blocks",
-        "type",
-    )
+    "annotations audio content id prompt_cache_breakpoint reasoning_details refusal"
+    " role text thinking_blocks type".split()
 )
 """Of messages and their parts: what is read elsewhere, and what clients send back of an answer.
 Thinking goes upstream only as recorded with its signature, never as a client tells it."""
 _HARMLESS = frozenset(
-    (
-        "frequency_penalty",
-        "logit_bias",
-        "metadata",
-        "presence_penalty",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "seed",
-        "store",
-    )
+    "frequency_penalty logit_bias metadata presence_penalty prompt_cache_key"
+    " prompt_cache_options prompt_cache_retention seed store".split()
 )
 """Left out, they change no meaning."""
 _READ = frozenset(
-    (
-        "max_completion_tokens",
-        "modalities",
-        "n",
-        "safety_identifier",
-        "stream_options",
-        "top_k",
-        "verbosity",
-    )
+    "max_completion_tokens modalities n safety_identifier stream_options top_k verbosity".split()
 )
 """What is read elsewhere, or is for this gateway alone."""
 _EMPTY = (("response_format", {"type": "text"}), ("top_logprobs", 0))

@@ -16,23 +16,8 @@ from protocol.requests.fields import invalid
 from protocol.server_tools.data import table
 
 _MODELLED = frozenset(
-    (
-        "model",
-        "messages",
-        "tools",
-        "tool_choice",
-        "functions",
-        "function_call",
-        "parallel_tool_calls",
-        "stream",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "stop",
-        "user",
-        "reasoning_effort",
-        "web_search_options",
-    )
+    "model messages tools tool_choice functions function_call parallel_tool_calls"
+    " stream max_tokens temperature top_p stop user reasoning_effort web_search_options".split()
 )
 _LOOKED_AT = frozenset(
     ("audio", "max_completion_tokens", "modalities", "n", "response_format", "stream_options")

@@ -3,18 +3,13 @@
 
 from typing import Any, TypeGuard
 
+import msgspec
+
+from protocol.dialects.openai_tools import read_custom, read_function
 from protocol.request import ResponseFormat, Tool, ToolChoice, ToolKind
 from protocol.requests import fields
 from protocol.requests.fields import invalid
 from protocol.server_tools.data import tool_type
-
-CUSTOM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-}
-"""Of a custom tool's arguments, as policies see them: free text has no schema of its own."""
-
 
 _PLAIN = ("function", "custom")
 
@@ -60,7 +55,7 @@ def tools(data: dict[str, Any]) -> tuple[Tool, ...]:
         invalid("functions and tools cannot be used together", "functions")
     return fields.refuse_twins(
         tuple(
-            _function(f, f"functions[{i}]", "functions")
+            read_function(f, f"functions[{i}]", "functions")
             for i, f in enumerate(fields.array(data, "functions"))
         )
     )
@@ -80,33 +75,9 @@ def _tool(tool: Any, position: int) -> Tool:
     if not isinstance(tool.get(kind), dict):
         invalid(f"{at}.{kind} must be an object", "tools")
     outer = fields.exclude_known(tool, "type", kind)
-    if kind == "function":
-        return _function(tool["function"], f"{at}.function", "tools", outer)
-    name, description = _named(tool["custom"], f"{at}.custom", "tools")
-    return Tool(
-        name,
-        description,
-        CUSTOM_SCHEMA,
-        fields.exclude_known(tool["custom"], "name", "description"),
-        "custom",
-        outer,
-    )
-
-
-def _function(function: Any, at: str, param: str, outer: dict[str, Any] | None = None) -> Tool:
-    name, description = _named(function, at, param)
-    if not isinstance(function.get("parameters"), dict | None):
-        invalid(f"{at}.parameters must be an object", param)
-    extra = fields.exclude_known(function, "name", "description", "parameters")
-    return Tool(name, description, function.get("parameters") or {}, extra, outer=outer or {})
-
-
-def _named(value: Any, at: str, param: str) -> tuple[str, str]:
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not value["name"]:
-        invalid(f"{at}.name is missing", param)
-    if not isinstance(value.get("description"), str | None):
-        invalid(f"{at}.description must be a string", param)
-    return value["name"], value.get("description") or ""
+    read = read_function if kind == "function" else read_custom
+    made = read(tool[kind], f"{at}.{kind}", "tools")
+    return msgspec.structs.replace(made, outer=outer) if outer else made
 
 
 def tool_choice(data: dict[str, Any]) -> ToolChoice | None:

@@ -27,20 +27,10 @@ _FIELDS = {
     "message": frozenset(("type", "id", "role", "status", "content", "phase")),
     "reasoning": frozenset(("type", "id", "status", "summary", "content", "encrypted_content")),
     "function_call": frozenset(
-        (
-            "type",
-            "id",
-            "call_id",
-            "status",
-            "name",
-            "arguments",
-            "caller",
-            "namespace",
-            "created_by",
-        )
+        "type id call_id status name arguments caller namespace created_by".split()
     ),
     "custom_tool_call": frozenset(
-        ("type", "id", "call_id", "status", "name", "input", "caller", "namespace", "created_by")
+        "type id call_id status name input caller namespace created_by".split()
     ),
     PENDING: frozenset(("type", "id", "name", "arguments", "server_label")),
 }

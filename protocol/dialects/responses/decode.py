@@ -45,18 +45,27 @@ _MAX_DONE = 20
 _LIFE = frozenset(("response.created", "response.queued", "response.in_progress"))
 _LAST = frozenset(("response.completed", "response.incomplete"))
 _FAILED = frozenset(("response.failed", "response.cancelled"))
-_PROGRESS = (
-    "response.web_search_call.",
-    "response.x_search_call.",
-    "response.file_search_call.",
-    "response.code_interpreter_call.",
-    "response.image_generation_call.",
-    "response.mcp_list_tools.",
-    "response.mcp_call.",
-    "response.compaction.",
-    "response.shell_call_output_content.",
+_PROGRESS = tuple(
+    "response.web_search_call. response.x_search_call. response.file_search_call."
+    " response.code_interpreter_call. response.image_generation_call."
+    " response.mcp_list_tools. response.mcp_call. response.compaction."
+    " response.shell_call_output_content.".split()
 )
 """Events that say how far a call of the provider's is: its item says all of it at its end."""
+_TEXTS = {
+    "output_text": ("message", "output_text", CONTENT),
+    "refusal": ("message", "refusal", CONTENT),
+    "reasoning_text": ("reasoning", "reasoning_text", CONTENT),
+    "reasoning_summary_text": ("reasoning", "summary_text", SUMMARY),
+}
+"""Of texts that grow: the type of the item, that of the part, and the part's field."""
+_COLLECTED = {
+    "apply_patch_call_operation_diff": ("apply_patch_call", "diff", None),
+    "code_interpreter_call_code": ("code_interpreter_call", "code", "code"),
+    "mcp_call_arguments": ("mcp_call", "arguments", "arguments"),
+}
+"""Of calls whose item says at its end what they are to do: the item's type, the event's field with
+the whole of it, and the item's."""
 _REASONS = {"max_output_tokens": StopReason.MAX_TOKENS, "content_filter": StopReason.REFUSAL}
 _FIELDS = frozenset(
     "id object created_at completed_at status background error incomplete_details instructions"
@@ -164,7 +173,11 @@ class _Message:
             return
         if not self._started:
             self.start({}, events)
-        match kind.removeprefix("response."):
+        event = kind.removeprefix("response.")
+        name, _, step = event.rpartition(".")
+        if step in ("delta", "done") and self._more(name, frame, events):
+            return
+        match event:
             case "output_item.added":
                 self.answer.add(frame.output_index, frame.item or {}, events)
             case "output_item.done":
@@ -181,43 +194,10 @@ class _Message:
                 self._part(
                     frame, name.endswith("done"), SUMMARY if "summary" in name else CONTENT, events
                 )
-            case "output_text.delta" | "output_text.done":
-                self._text(frame, "message", "output_text", CONTENT, frame.text, events)
-            case "refusal.delta" | "refusal.done":
-                self._text(frame, "message", "refusal", CONTENT, frame.refusal, events)
-            case "reasoning_text.delta" | "reasoning_text.done":
-                self._text(frame, "reasoning", "reasoning_text", CONTENT, frame.text, events)
-            case "reasoning_summary_text.delta" | "reasoning_summary_text.done":
-                self._text(frame, "reasoning", "summary_text", SUMMARY, frame.text, events)
             case "output_text.annotation.added":
                 item = self.answer.item(frame.output_index, "message")
                 part = self.answer.part(item, CONTENT, frame.content_index, "output_text", events)
                 self.answer.blocks.annotate(part, frame.annotation, events)
-            case "function_call_arguments.delta" | "function_call_arguments.done":
-                self._input(
-                    self._call(frame, "function_call"), frame.delta, frame.arguments, events
-                )
-            case "custom_tool_call_input.delta" | "custom_tool_call_input.done":
-                self._input(self._call(frame, "custom_tool_call"), frame.delta, frame.input, events)
-            case "apply_patch_call_operation_diff.delta" | "apply_patch_call_operation_diff.done":
-                self._collect(
-                    self.answer.item(frame.output_index, "apply_patch_call"),
-                    frame.delta,
-                    frame.diff,
-                    None,
-                    events,
-                )
-            case "code_interpreter_call_code.delta" | "code_interpreter_call_code.done":
-                item = self.answer.item(frame.output_index, "code_interpreter_call")
-                self._collect(item, frame.delta, frame.code, "code", events)
-            case "mcp_call_arguments.delta" | "mcp_call_arguments.done":
-                self._collect(
-                    self.answer.item(frame.output_index, "mcp_call"),
-                    frame.delta,
-                    frame.arguments,
-                    "arguments",
-                    events,
-                )
             case (
                 "shell_call_command.added" | "shell_call_command.delta" | "shell_call_command.done"
             ):
@@ -226,6 +206,23 @@ class _Message:
             case _:
                 if not kind.startswith(_PROGRESS):
                     self._unmodelled(kind, data, events)
+
+    def _more(self, name: str, frame: Frame, events: list[Event]) -> bool:
+        """Take more of a text or of what a call is to do, if that is what came."""
+        if (text := _TEXTS.get(name)) is not None:
+            whole = frame.refusal if name == "refusal" else frame.text
+            self._text(frame, *text, whole, events)
+        elif name == "function_call_arguments":
+            self._input(self._call(frame, "function_call"), frame.delta, frame.arguments, events)
+        elif name == "custom_tool_call_input":
+            self._input(self._call(frame, "custom_tool_call"), frame.delta, frame.input, events)
+        elif (collected := _COLLECTED.get(name)) is not None:
+            kind, whole_name, field = collected
+            item = self.answer.item(frame.output_index, kind)
+            self._collect(item, frame.delta, getattr(frame, whole_name), field, events)
+        else:
+            return False
+        return True
 
     def _unmodelled(self, kind: str, data: bytes, events: list[Event]) -> None:
         what = named("event", kind)
@@ -265,7 +262,7 @@ class _Message:
 
     def _text(
         self, frame: Frame, kind: str, name: str, field: str, whole: str | None, events: list[Event]
-    ) -> ItemPart:
+    ) -> None:
         item = self.answer.item(frame.output_index, kind)
         part = self.answer.part(
             item,
@@ -279,7 +276,6 @@ class _Message:
             self.answer.logprobs(part, frame.logprobs, frame.delta, events)
         elif whole is not None:
             self.answer.blocks.agree(item, part, whole, events)
-        return part
 
     def _input(self, item: Item, delta: Any, whole: str | None, events: list[Event]) -> None:
         if delta is not None:

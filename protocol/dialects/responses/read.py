@@ -18,43 +18,14 @@ from protocol.requests.fields import invalid
 INSTRUCTIONS = "instructions"
 """The type of the message that stands for `instructions` in `system_messages`."""
 _MODELLED = frozenset(
-    (
-        "model",
-        "input",
-        "instructions",
-        "previous_response_id",
-        "store",
-        "tools",
-        "tool_choice",
-        "parallel_tool_calls",
-        "max_output_tokens",
-        "max_tool_calls",
-        "temperature",
-        "top_p",
-        "stream",
-        "user",
-        "client_metadata",
-    )
+    "model input instructions previous_response_id store tools tool_choice"
+    " parallel_tool_calls max_output_tokens max_tool_calls temperature top_p stream user"
+    " client_metadata".split()
 )
 _KEPT = frozenset(
-    (
-        "access_programs",
-        "context_management",
-        "image",
-        "include",
-        "metadata",
-        "moderation",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "reasoning",
-        "safety_identifier",
-        "service_tier",
-        "stream_options",
-        "text",
-        "top_logprobs",
-        "truncation",
-    )
+    "access_programs context_management image include metadata moderation"
+    " prompt_cache_key prompt_cache_options prompt_cache_retention reasoning"
+    " safety_identifier service_tier stream_options text top_logprobs truncation".split()
 )
 """Fields of `extra`."""
 _REFUSED = {
@@ -67,40 +38,18 @@ _REFUSED = {
     "prompt": "stored prompts are not served: no policy could read them",
 }
 _ELSEWHERE = frozenset(("n", "stop", "logit_bias", "frequency_penalty", "presence_penalty", "seed"))
-_ECHOED = (
-    "include",
-    "instructions",
-    "max_output_tokens",
-    "max_tool_calls",
-    "metadata",
-    "parallel_tool_calls",
-    "previous_response_id",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "reasoning",
-    "safety_identifier",
-    "store",
-    "temperature",
-    "text",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-    "top_p",
-    "truncation",
-    "user",
+_ECHOED = tuple(
+    "include instructions max_output_tokens max_tool_calls metadata parallel_tool_calls"
+    " previous_response_id prompt_cache_key prompt_cache_retention reasoning"
+    " safety_identifier store temperature text tool_choice tools top_logprobs top_p"
+    " truncation user".split()
 )
 """What an answer repeats."""
 _INCLUDE = frozenset(
-    (
-        "reasoning.encrypted_content",
-        "message.output_text.logprobs",
-        "message.input_image.image_url",
-        "web_search_call.results",
-        "web_search_call.action.sources",
-        "file_search_call.results",
-        "code_interpreter_call.outputs",
-        "computer_call_output.output.image_url",
-    )
+    "reasoning.encrypted_content message.output_text.logprobs"
+    " message.input_image.image_url web_search_call.results"
+    " web_search_call.action.sources file_search_call.results"
+    " code_interpreter_call.outputs computer_call_output.output.image_url".split()
 )
 ELSEWHERE = frozenset(("item", "found"))
 """Names in `outer` of a tool that stands in an item of the input."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from protocol.dialects.openai_tools import read_custom, read_function, read_name
 from protocol.dialects.responses.items import TYPED_TOOLS
 from protocol.request import ResponseFormat, Tool, ToolChoice
 from protocol.requests import fields
@@ -12,23 +13,9 @@ from protocol.requests.fields import invalid
 from protocol.requests.names import qualified
 from protocol.server_tools.data import table
 
-CUSTOM_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-}
-"""Of a custom tool's arguments, as policies see them: free text has no schema of its own."""
-_OF_TOOLS = (
-    "type",
-    "name",
-    "description",
-    "parameters",
-    "format",
-    "tools",
-    "execution",
-    "environment",
-    "server_label",
-    "server_url",
+_OF_TOOLS = tuple(
+    "type name description parameters format tools execution environment server_label"
+    " server_url".split()
 )
 
 
@@ -62,7 +49,7 @@ def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
         invalid(f"{at} must be an object with a type", param)
     if kind != "namespace":
         return (_one(tool, kind, at, param),)
-    name, description = _named(tool, at, param)
+    name, description = read_name(tool, at, param)
     if not isinstance(inner := tool.get("tools"), list) or not inner:
         invalid(f"{at}.tools must be a non-empty list", param)
     about = {
@@ -82,21 +69,9 @@ def _tools(tool: Any, at: str, param: str) -> tuple[Tool, ...]:
 
 
 def _one(tool: dict[str, Any], kind: str, at: str, param: str) -> Tool:
-    if kind == "function":
-        name, description = _named(tool, at, param)
-        if not isinstance(tool.get("parameters"), dict | None):
-            invalid(f"{at}.parameters must be an object", param)
-        extra = fields.exclude_known(tool, "type", "name", "description", "parameters")
-        return Tool(name, description, tool.get("parameters") or {}, dict(extra))
-    if kind == "custom":
-        name, description = _named(tool, at, param)
-        return Tool(
-            name,
-            description,
-            CUSTOM_SCHEMA,
-            dict(fields.exclude_known(tool, "type", "name", "description")),
-            "custom",
-        )
+    if kind in ("function", "custom"):
+        read = read_function if kind == "function" else read_custom
+        return read(tool, at, param, "type")
     fields.refuse_lookalikes(tool, _OF_TOOLS)
     if kind in TYPED_TOOLS and not runs_at_provider(tool):
         shape = isinstance(tool.get("description"), str | None) and isinstance(
@@ -131,14 +106,6 @@ def read_tool(tool: Any, position: int) -> Tool:
     """Return the one tool of an object. Raises InvalidRequest."""
     read = _tools(tool, f"tools[{position}]", "tools")
     return read[0]
-
-
-def _named(value: dict[str, Any], at: str, param: str) -> tuple[str, str]:
-    if not isinstance(value.get("name"), str) or not value["name"]:
-        invalid(f"{at}.name is missing", param)
-    if not isinstance(value.get("description"), str | None):
-        invalid(f"{at}.description must be a string", param)
-    return value["name"], value.get("description") or ""
 
 
 def tool_choice(value: Any) -> ToolChoice | None:
