@@ -7,7 +7,6 @@ is and what was done to it (`db.seals.localise`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import LiteralString
 from uuid import UUID
@@ -21,7 +20,6 @@ from db.canonical import (
     MARK,
     VERSION,
     CopiedRow,
-    Digest,
     Form,
     digests_hash,
     digests_of,
@@ -35,6 +33,7 @@ from db.holes import SUMS, find_holes, values_of
 from db.seals import checkpoints
 from db.seals.findings import Damage, Report, SealFinding
 from db.seals.localise import Bad, copy_rows, find_damage, find_exchanged
+from db.seals.sealed_calls import Sealed, SealPart, older_fits
 from db.seals.shed import find_shed, kept_digests, name_of, with_kept
 from db.seals.verify_tree import Dropped
 
@@ -55,62 +54,6 @@ _REDACTIONS: LiteralString = (
     "SELECT call_id, table_name, row_key, hashes FROM redactions WHERE call_id >= %s AND call_id"
     " <= %s"
 )
-
-
-@dataclass(slots=True)
-class SealPart:
-    """A seal as it is stored."""
-
-    position: int
-    part: int
-    form: int
-    """The version of the form in which it was made."""
-    made_for: int
-    """The version that the tables had then."""
-    is_beside: bool
-    """Did whoever made it know fewer columns than the tables had?"""
-    counts: list[int]
-    digest: bytes
-    is_kept: bool
-    """Are its marks there?"""
-    marks: bytes
-
-
-@dataclass(slots=True)
-class Sealed:
-    """A call's seals, and the hashes of its rows by table, in each version of the form in which it
-    was sealed."""
-
-    call_id: UUID
-    parts: list[SealPart] = field(default_factory=list)
-    salt: bytes = b""
-    hashes: dict[int, list[bytearray]] = field(default_factory=dict)
-    leaves: dict[int, int] = field(default_factory=dict)
-    """Places of tables of which its rows went in order, each with the position of the leaf that
-    says so."""
-    retained: dict[int, Digest] = field(default_factory=dict)
-    """What is kept of those rows."""
-    tells_redaction: bool = False
-    """Does an event say that it was redacted?"""
-
-    def gone(self, part: "SealPart") -> list[int]:
-        """Places of tables of which rows went after that seal."""
-        return [place for place, position in self.leaves.items() if part.position < position]
-
-    @property
-    def expected(self) -> int:
-        """How many rows the newest seal says there are."""
-        return sum(self.parts[-1].counts)
-
-    @property
-    def is_empty(self) -> bool:
-        """Are there no rows?"""
-        return not any(map(any, self.hashes.values()))
-
-    @property
-    def is_known(self) -> bool:
-        """Are all its seals of a version that this code knows, made for tables that it knows?"""
-        return all(1 <= p.form <= p.made_for <= VERSION for p in self.parts)
 
 
 def check_rows(
@@ -465,36 +408,6 @@ class _Checker:
             report.add(finding)
             if bad is not None and len(self.bad) < 50:
                 self.bad.append(bad)
-
-
-def older_fits(call: Sealed, part: SealPart) -> bool:
-    """Say whether the rows that an older seal covers are among those of the newest, unchanged. Of
-    rows that went only what the seal before that covers is known: of a seal that covers others
-    there, the rows of the other tables are looked for by its marks, not by its hash.
-    """
-    gone = call.gone(part)
-    last = next((candidate for candidate in reversed(call.parts) if call.gone(candidate)), part)
-    is_known = all(
-        part.counts[place : place + 1] == last.counts[place : place + 1] and part.form == last.form
-        for place in gone
-    )
-    at, is_there = 0, True
-    covered: list[bytes] = []
-    for place, (count, hashes) in enumerate(zip(part.counts, call.hashes[part.form], strict=False)):
-        known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
-        at += count * MARK
-        each = (
-            ()
-            if place in gone
-            else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
-        )
-        covered.append(b"".join(h for h in each if h[:MARK] in known))
-        is_there = is_there and (place in gone or len(covered[-1]) == count * HASH)
-    whole = is_there and len(part.counts) == tables_in(part.form) and at == len(part.marks)
-    if not whole or not is_known:
-        return whole
-    digests = with_kept(digests_of(covered, part.form), gone, call.retained)
-    return digests_hash(call.call_id, digests, part.form) == part.digest
 
 
 def _marks(hashes: Sequence[bytes | bytearray], part: SealPart, gone: Sequence[int]) -> bytes:

@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at
 from db.models import CallRow, End
-from db.read.call.one_call import without_beginning
 from db.read.items import (
     JsonObject,
     attempt_item,
@@ -28,6 +27,7 @@ from db.read.items import (
     facts,
     score_item,
 )
+from db.read.one_call import without_beginning
 from db.read.shed import read_shed
 from db.text import from_column, to_column
 from protocol.conversations.histories import MARK_BYTES
