@@ -31,7 +31,7 @@ from db.canonical import (
 from db.filters import first_id
 from db.holes import SUMS, find_holes, values_of
 from db.seals import checkpoints
-from db.seals.findings import Damage, Report, SealFinding
+from db.seals.findings import Damage, Report
 from db.seals.localise import Bad, copy_rows, find_damage, find_exchanged
 from db.seals.sealed_calls import Sealed, SealPart, older_fits
 from db.seals.shed import find_shed, kept_digests, name_of, with_kept
@@ -227,14 +227,8 @@ class _Checker:
         if problem:
             if data[6:22] not in self._strange and len(self._strange) < MAX_UNSEALED:
                 self._strange.add(data[6:22])
-                self._report.add(
-                    SealFinding(
-                        Damage.INSERTED,
-                        problem,
-                        call_id,
-                        form.table,
-                        CopiedRow.read(form, data).name,
-                    )
+                self._report.found(
+                    Damage.INSERTED, problem, call_id, form.table, CopiedRow.read(form, data).name
                 )
         elif len(self.unsealed) < MAX_UNSEALED:
             self.unsealed.add(data[6:22])
@@ -248,14 +242,8 @@ class _Checker:
             problem = (
                 f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
             )
-            self._report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    problem,
-                    call.call_id,
-                    form.table,
-                    CopiedRow.read(form, data).name,
-                )
+            self._report.found(
+                Damage.ALTERED, problem, call.call_id, form.table, CopiedRow.read(form, data).name
             )
 
     def _check_call(self, call: Sealed, redacted: dict[tuple[str, bytes], bytes]) -> None:
@@ -267,12 +255,8 @@ class _Checker:
             if not call.parts:
                 report.dropped += 1
                 if not call.is_empty:
-                    report.add(
-                        SealFinding(
-                            Damage.INSERTED,
-                            "rows of calls before this one were dropped",
-                            call.call_id,
-                        )
+                    report.found(
+                        Damage.INSERTED, "rows of calls before this one were dropped", call.call_id
                     )
                 return
         report.calls += 1
@@ -287,14 +271,12 @@ class _Checker:
                 f"a seal is of a version that this one does not know (it knows up to {VERSION}):"
                 " verify with the Sluice that made it"
             )
-            report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    problem,
-                    call.call_id,
-                    "seals",
-                    str(max(call.parts, key=lambda part: part.form).position),
-                )
+            report.found(
+                Damage.ALTERED,
+                problem,
+                call.call_id,
+                "seals",
+                str(max(call.parts, key=lambda part: part.form).position),
             )
             return
         report.shed += bool(call.leaves)
@@ -305,7 +287,7 @@ class _Checker:
                 f"rows of {name_of(inserted[0])} of calls of that day went: the leaf at position"
                 f" {call.leaves[inserted[0]]}"
             )
-            report.add(SealFinding(Damage.INSERTED, problem, call.call_id, name_of(inserted[0])))
+            report.found(Damage.INSERTED, problem, call.call_id, name_of(inserted[0]))
             return
         digests = with_kept(digests_of(hashes, newest.form), gone, call.retained)
         fits = digests_hash(call.call_id, digests, newest.form) == newest.digest
@@ -321,18 +303,14 @@ class _Checker:
         newest = call.parts[-1]
         if counts != newest.counts:
             problem = "its seal counts other rows than it hashes"
-            self._report.add(
-                SealFinding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position))
-            )
+            self._report.found(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position))
         if is_redacted and not call.tells_redaction:
             # what is kept of content is made of it by anybody: only the event makes it a redaction
-            self._report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    "content was deleted, and no event of it says so",
-                    call.call_id,
-                    "redactions",
-                )
+            self._report.found(
+                Damage.ALTERED,
+                "content was deleted, and no event of it says so",
+                call.call_id,
+                "redactions",
             )
         for part in call.parts[:-1]:
             if not older_fits(call, part):
@@ -340,8 +318,8 @@ class _Checker:
                     f"the rows that part {part.part} of its seal covers are not all there as they"
                     " were"
                 )
-                self._report.add(
-                    SealFinding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position))
+                self._report.found(
+                    Damage.ALTERED, problem, call.call_id, "seals", str(part.position)
                 )
 
     def _find_changed(
@@ -358,41 +336,29 @@ class _Checker:
         report, newest = self._report, call.parts[-1]
         table, row = "seal_rows", str(newest.part)
         if call.is_empty:
-            report.add(
-                SealFinding(Damage.MISSING, "all rows of a sealed call are gone", call.call_id)
-            )
+            report.found(Damage.MISSING, "all rows of a sealed call are gone", call.call_id)
         elif not newest.is_kept:
-            report.add(
-                SealFinding(
-                    Damage.MISSING,
-                    "what the seal keeps of the rows is gone",
-                    call.call_id,
-                    table,
-                    row,
-                )
+            report.found(
+                Damage.MISSING, "what the seal keeps of the rows is gone", call.call_id, table, row
             )
         elif fits or sum(newest.counts) * MARK != len(newest.marks):
-            report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    "what the seal keeps of the rows was changed",
-                    call.call_id,
-                    table,
-                    row,
-                )
+            report.found(
+                Damage.ALTERED,
+                "what the seal keeps of the rows was changed",
+                call.call_id,
+                table,
+                row,
             )
         elif marks_fit and gone:
             problem = "what was kept of rows that went, or the seal's hash, was changed"
-            report.add(SealFinding(Damage.ALTERED, problem, call.call_id, "kept_digests"))
+            report.found(Damage.ALTERED, problem, call.call_id, "kept_digests")
         elif marks_fit:
-            report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    "the seal's hash was changed",
-                    call.call_id,
-                    "seals",
-                    str(newest.position),
-                )
+            report.found(
+                Damage.ALTERED,
+                "the seal's hash was changed",
+                call.call_id,
+                "seals",
+                str(newest.position),
             )
         else:
             finding, bad = find_damage(
