@@ -7,7 +7,7 @@ are not reported. A redacted call is not checked again: the rows to compare are 
 Redis.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, LiteralString, NamedTuple
 from uuid import UUID
@@ -112,6 +112,10 @@ _DECISIONS = (
     "decisions",
     "attempts",
 )
+_LOST = "Redis lost the call while it ran: what was not recorded by then is not known"
+_NO_SUMS = "the call's end does not say what the record should hold: whether all of it is here is not known"
+_NOT_RELAYED = "the {:,} releases on record up to its end are not those that the gateway relayed"
+_NOT_HASHED = "{:,} of {:,} releases are not the bytes that the policy worker hashed"
 _PLACES = {form.table: place for place, form in enumerate(FORMS)}
 
 
@@ -128,93 +132,44 @@ def values_of(calls: Sequence[UUID]) -> dict[str, Any]:
 def find_holes(row: Sequence[Any], counts: Sequence[int]) -> list[CallHole]:
     """Return the holes of a call: `row` is its row of `SUMS`, `counts` how many rows of it each
     table of `FORMS` holds."""
-    (
-        call,
-        ended,
-        reason,
-        chunks,
-        releases,
-        decisions,
-        relayed_sha256,
-        chain,
-        altered,
-        relayed,
-        begun,
-        hashed,
-        with_body,
-        other_body,
-    ) = row
+    call, ended, reason, *expected, relayed_sha256, chain, altered, relayed = row[:10]
+    begun, hashed, with_body, other_body = row[10:]
+    there = {table: counts[place] for table, place in _PLACES.items()}
     holes: list[tuple[Hole, str]] = []
     if not begun and reason != UNCLAIMED:
         holes.append((Hole.BEGINNING, "the call's beginning is not on record"))
     if not ended:
         holes.append((Hole.END, "the call's end is not on record"))
     elif reason == STREAM_LOST:
-        holes.append(
-            (
-                Hole.LOST,
-                "Redis lost the call while it ran: what was not recorded by then is not known",
-            )
-        )
-    elif (
-        hashed
-        and chunks is None
-        and releases is None
-        and decisions is None
-        and relayed_sha256 is None
-    ):
-        holes.append(
-            (
-                Hole.SUMS,
-                (
-                    "the call's end does not say what the record should hold: whether all of it is"
-                    " here is not known"
-                ),
-            )
-        )
-    there = {table: counts[place] for table, place in _PLACES.items()}
-    for hole, table, expected, is_there in (
-        (Hole.CHUNKS, "chunks", chunks, there["chunks"]),
-        (Hole.RELEASES, "releases", releases, there["releases"]),
-        (Hole.DECISIONS, "rows of decisions", decisions, sum(there[name] for name in _DECISIONS)),
-    ):
+        holes.append((Hole.LOST, _LOST))
+    elif hashed and all(fact is None for fact in (*expected, relayed_sha256)):
+        holes.append((Hole.SUMS, _NO_SUMS))
+    holes += _missing_rows(expected, there)
+    if relayed_sha256 and relayed_sha256 != chain:
+        holes.append((Hole.RELAYED, _NOT_RELAYED.format(relayed)))
+    if altered:
+        holes.append((Hole.PAYLOAD, _NOT_HASHED.format(altered, there["releases"])))
+    if hashed and (other_body or not with_body):
+        what = "the one that the gateway took" if with_body else "on record"
+        holes.append((Hole.BODY, f"the request body is not {what}"))
+    return [CallHole(call, hole, detail) for hole, detail in holes]
+
+
+def _missing_rows(
+    expected: Sequence[int | None], there: Mapping[str, int]
+) -> Iterator[tuple[Hole, str]]:
+    """Compare how many chunks, releases and decisions the end says that there are."""
+    decisions = sum(there[name] for name in _DECISIONS)
+    kinds = (
+        (Hole.CHUNKS, "chunks", there["chunks"]),
+        (Hole.RELEASES, "releases", there["releases"]),
+        (Hole.DECISIONS, "rows of decisions", decisions),
+    )
+    for count, (hole, table, is_there) in zip(expected, kinds, strict=True):
         # more than it says there may be: a worker that lost the call, or a Redis that lost its last
         # second, had recorded more by then
-        if expected is not None and expected > is_there:
-            holes.append(
-                (hole, f"{is_there:,} {table} are on record, the call's end says {expected:,}")
-            )
-    if relayed_sha256 and relayed_sha256 != chain:
-        holes.append(
-            (
-                Hole.RELAYED,
-                (
-                    f"the {relayed:,} releases on record up to its end are not those that the"
-                    " gateway relayed"
-                ),
-            )
-        )
-    if altered:
-        holes.append(
-            (
-                Hole.PAYLOAD,
-                (
-                    f"{altered:,} of {there['releases']:,} releases are not the bytes that the"
-                    " policy worker hashed"
-                ),
-            )
-        )
-    if hashed and (other_body or not with_body):
-        holes.append(
-            (
-                Hole.BODY,
-                (
-                    "the request body is not"
-                    f" {'the one that the gateway took' if with_body else 'on record'}"
-                ),
-            )
-        )
-    return [CallHole(call, hole, detail) for hole, detail in holes]
+        if count is not None and count > is_there:
+            yield hole, f"{is_there:,} {table} are on record, the call's end says {count:,}"
 
 
 def mark(connection: psycopg.Connection, holes: Sequence[CallHole]) -> set[UUID]:

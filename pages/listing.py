@@ -87,11 +87,10 @@ class Listing:
         """Return the address of this very page."""
         return links.with_query(self.path, {**self.raw_filters, **self.paging})
 
-    def chips(self) -> list[tuple[str, str, str]]:
-        """Return the active filters: name, value, and the address without it."""
-        return [
-            (name, value, self.link(**{name: None})) for name, value in self.raw_filters.items()
-        ]
+    def form(self, names: Sequence[str], more_names: Sequence[str]) -> dict[str, Any]:
+        """Return what a page says of its filters (`form_of`)."""
+        keep = self.paging_query()
+        return form_of(self.of, self.path, self.raw_filters, keep, names, more_names)
 
     def elsewhere(self) -> list[tuple[str, str]]:
         """Return the other lists that these filters choose something in: name, and address."""
@@ -289,11 +288,36 @@ def moment(text: str) -> tuple[str, str] | None:
         return None
 
 
-def fields(
+def form_of(
+    of: Filtered,
+    path: str,
+    raw_filters: Mapping[str, str],
+    keep: Mapping[str, str],
+    names: Sequence[str],
+    more_names: Sequence[str],
+) -> dict[str, Any]:
+    """Return what a page says of its filters: the fields in sight and those behind "More", the
+    times that it offers, the active filters with the addresses without them, and what goes on to
+    hold."""
+
+    def link(**changed: str | None) -> str:
+        return links.with_query(path, {**raw_filters, **keep, **changed})
+
+    return {
+        "list": path,
+        "keep": keep,
+        "fields": _fields(of, names, raw_filters),
+        "more_fields": _fields(of, more_names, raw_filters),
+        "chips": [(name, value, link(**{name: None})) for name, value in raw_filters.items()],
+        "windows": [(name, link(since=since, until=None)) for name, since in WINDOWS],
+    }
+
+
+def _fields(
     of: Filtered, names: Sequence[str], parameters: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the filters of these names as fields of a form: name, value, and the values that it
-    may have, if those are few."""
+    """The filters of these names: name, value, and the values that it may have, if those are
+    few."""
     known = {filter_.name: filter_ for filter_ in filters_of(of)}
     return [
         {"name": name, "value": parameters.get(name, ""), "values": list(known[name].values)}

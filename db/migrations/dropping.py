@@ -207,8 +207,8 @@ def compared(spot: int, bound: str) -> str:
 
 
 def functions(schema: str, version: int, other_tables: Iterable[str]) -> list[str]:
-    """Return the statements that make the function for the sealed tables of this version. `beside`:
-    other tables with partitions by day."""
+    """Return the statements that make the function for the sealed tables of this version.
+    `other_tables` have partitions by day too."""
     sealed = [form.table for form in FORMS if form.since <= version]
     # in variables, by which it is planned: there may be many more seals than of the days that go
     steps = "".join(

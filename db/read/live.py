@@ -47,60 +47,24 @@ async def read_since(engine: AsyncEngine, call_id: UUID, number: int, block: int
 
     Raises AuditUnavailable.
     """
-    name, parameters = (
-        str(call_id),
-        {
-            "call": call_id,
-            "number": number,
-            "block": block,
-            "most": MOST_RELEASES,
-        },
-    )
+    name = str(call_id)
+    parameters = {"call": call_id, "number": number, "block": block, "most": MOST_RELEASES}
     records: list[Record] = []
     async with reading(engine) as connection:
         for row in await connection.execute(text(_TOOLS), parameters):
-            records.append(_tool_call(name, row))
-            if row.released_at is not None:
+            fields = _fields(name, row)
+            released_at = fields.pop("released_at")
+            records.append(ToolCallRecord(**fields, arguments=b"", released_arguments=None))
+            if released_at is not None:
                 records.append(
-                    ToolReleaseRecord(call_id=name, block=row.block, at=_ms(row.released_at))
+                    ToolReleaseRecord(call_id=name, block=row.block, at=_ms(released_at))
                 )
         for row in await connection.execute(text(_BLOCKS), parameters):
-            records.append(
-                BlockRecord(
-                    call_id=name,
-                    block=row.block,
-                    at=_ms(row.at),
-                    kind=row.kind,
-                    verdict=row.verdict,
-                    reason=row.reason,
-                    policy=row.policy,
-                )
-            )
+            records.append(BlockRecord(**_fields(name, row)))
         for row in await connection.execute(text(_RELEASES), parameters):
-            payload, digest = bytes(row.payload), bytes(row.sha256)
-            records.append(
-                ReleaseRecord(
-                    call_id=name,
-                    number=row.number,
-                    number_next=row.number_next,
-                    at=_ms(row.at),
-                    seq=row.seq,
-                    payload=payload,
-                    sha256=digest,
-                )
-            )
-        end = (await connection.execute(text(_END), parameters)).one_or_none()
-    if end is not None:
-        records.append(
-            EndRecord(
-                call_id=name,
-                at=_ms(end.at),
-                state=end.state,
-                reason=end.reason,
-                status=end.status,
-                releases=end.releases,
-            )
-        )
+            records.append(ReleaseRecord(**_fields(name, row)))
+        for row in await connection.execute(text(_END), parameters):
+            records.append(EndRecord(**_fields(name, row)))
     return records
 
 
@@ -114,22 +78,9 @@ async def read_chunks_since(
         return [(row.seq, _ms(row.at), bytes(row.raw)) for row in rows]
 
 
-def _tool_call(call_id: str, row: Any) -> ToolCallRecord:
-    return ToolCallRecord(
-        call_id=call_id,
-        block=row.block,
-        index=row.index,
-        at=_ms(row.at),
-        tool_call_id=row.tool_call_id,
-        name=row.name,
-        arguments=b"",
-        released_arguments=None,
-        executor=row.executor,
-        form=row.form,
-        verdict=row.verdict,
-        reason=row.reason,
-        policy=row.policy,
-    )
+def _fields(call_id: str, row: Any) -> dict[str, Any]:
+    """The fields of a record, which have the names of the columns."""
+    return {**row._mapping, "call_id": call_id, "at": _ms(row.at)}
 
 
 def _ms(at: datetime) -> int:

@@ -44,7 +44,6 @@ from db.models import (
     Seal,
     ToolCallRow,
 )
-from db.read.call.one_call import is_known, read_call
 from db.read.counts import MAX_COUNTS, Dimension, counted, week_before
 from db.read.draws import check_draws
 from db.read.items import (
@@ -55,6 +54,7 @@ from db.read.items import (
     tool_call_item,
 )
 from db.read.lists import chosen_calls, counted_calls, find_keys, values, whole_rows
+from db.read.one_call import is_known, read_call
 from db.read.reviews import counts_of, read_page
 from db.read.views import CHUNK_LOG
 from db.read.written import read_written

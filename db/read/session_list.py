@@ -137,20 +137,7 @@ async def _last_calls(
 
 
 def _other_filters(filters: Filters) -> set[str]:
-    named = (
-        "call_id",
-        "prefix",
-        "state",
-        "session",
-        "model",
-        "key",
-        "key_id",
-        "name",
-        "verdict",
-        "policy",
-        "high",
-        "words",
-    )
+    named = "call_id prefix state session model key key_id name verdict policy high words".split()
     return {name for name in named if getattr(filters, name) is not None}
 
 

@@ -8,19 +8,16 @@ numbers of rows and the SHA-256 of each file. A folder is made under a temporary
 before it is renamed: a folder with its final name is complete. The writer holds `RETENTION_LOCK`.
 """
 
-import gzip
 import json
-import os
 import shutil
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, BinaryIO, LiteralString
+from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
@@ -28,26 +25,33 @@ from psycopg import sql
 
 from db.canonical import FORMS, HASH, VERSION, Form, seal_leaf
 from db.seals import checkpoints, tiles
+from db.seals.archived_files import (
+    CHECKPOINTS,
+    NODES,
+    SEALS,
+    Damaged,
+    file_of,
+    folders_in,
+    make_directory,
+    packed_file,
+    read_seals,
+    settle,
+    sync_folder,
+    write_lines,
+)
 from db.seals.findings import Report
 from db.seals.folder import (
-    CHECKPOINTS,
     KIND,
-    NODES,
-    PIECE,
-    SEALS,
     UNREADABLE,
     CheckedFolder,
-    Damaged,
     Leaves,
+    add_leaf,
     bounds_of,
     check_folder,
-    file_of,
     first_over,
-    folders_in,
     forms_of,
     manifest_bytes,
     read_manifest,
-    read_seals,
 )
 from db.seals.merkle import nodes_beside, root_beside
 from db.seals.shed import find_shed
@@ -60,7 +64,6 @@ TABLES = tuple(form.table for form in FORMS)
 MAX_CHECKPOINTS = 10_000
 """So many a folder holds: those of a week at one a minute. The folder of the next day goes on from
 there."""
-_LEVEL = 1
 _SEALS: LiteralString = """
 SELECT s.call_id, s.position, s.part, s.at, s.counts, s.sha256, s.note, s.form, r.salt,
     CASE WHEN lead(s.part) OVER (PARTITION BY s.call_id ORDER BY s.part) IS NULL THEN ''::bytea
@@ -127,13 +130,13 @@ def archive_day(database_url: str, day: date, to: Path) -> Archived:
     `to/DAY.2`. Raises InvalidRequest where the rows do not fit their seals or have none, no
     checkpoint is over those, or a folder is of another record; OSError, AuditUnavailable.
     """
-    _make_directory(to)
+    make_directory(to)
     there = [existing for existing in folders_in(to) if existing.name[:10] == str(day)]
     with snapshot(database_url, statement_timeout_ms=0) as connection:
         work = _Day(connection, day)
         for folder in reversed(there):
             if work.is_in(folder):
-                _sync(to)
+                sync_folder(to)
                 return Archived(folder.name, None, day, work.seen)
         for left in to.glob(f".{day}.{work.tag}.*"):
             # whoever made it did not end, and has the lock no more
@@ -142,7 +145,7 @@ def archive_day(database_url: str, day: date, to: Path) -> Archived:
             rows = work.write(making)
             name = f"{day}.{int(there[-1].name[11:] or 1) + 1}" if there else str(day)
             making.rename(to / name)
-            _sync(to)
+            sync_folder(to)
     return Archived(name, rows, day, work.seen)
 
 
@@ -260,22 +263,15 @@ class _Day:
         }
         leaves, gone = Leaves(), self._write_gone()
         for leaf in gone:
-            digest = bytes.fromhex(leaf["sha256"])
-            at = datetime.fromisoformat(leaf["at"])
-            leaves.add(
-                leaf["position"],
-                seal_leaf(
-                    UUID(leaf["call_id"]), leaf["part"], at, leaf["counts"], digest, leaf["note"]
-                ),
-            )
-        files[SEALS] = _write_lines(
+            add_leaf(leaves, UUID(leaf["call_id"]), leaf)
+        files[SEALS] = write_lines(
             folder, SEALS, (json.dumps(call) for call in self._calls(leaves))
         )
         texts = self._checkpoints(leaves)
         files[NODES] = self._write_nodes(
             folder, leaves, checkpoints.parse(first_over(leaves, texts))
         )
-        files[CHECKPOINTS] = _write_lines(folder, CHECKPOINTS, map(json.dumps, texts))
+        files[CHECKPOINTS] = write_lines(folder, CHECKPOINTS, map(json.dumps, texts))
         manifest = {
             "kind": KIND,
             "day": str(self.day),
@@ -287,8 +283,8 @@ class _Day:
         with (folder / "manifest.json").open("xb") as file:
             file.write(manifest_bytes(manifest))
             file.flush()
-            _settle(file.fileno())
-        _sync(folder)
+            settle(file.fileno())
+        sync_folder(folder)
         try:
             return check_folder(folder).rows
         except Damaged as error:
@@ -311,7 +307,7 @@ class _Day:
             f"SELECT {form.columns} FROM {form.table} WHERE call_id >= %s AND call_id < %s ORDER BY"
             f" {form.order}"
         )
-        with self._connection.cursor() as cursor, _packed(file_of(folder, form.table)) as file:
+        with self._connection.cursor() as cursor, packed_file(file_of(folder, form.table)) as file:
             with cursor.copy(
                 f"COPY ({chosen}) TO STDOUT (FORMAT binary)".encode(), (self._low, self._high)
             ) as copy:
@@ -419,7 +415,7 @@ class _Day:
                 raise self.refused(error.message) from error
         else:
             raise self.refused("its seals do not lead to the checkpoint: run `sluice audit verify`")
-        with _packed(file_of(folder, NODES)) as file:
+        with packed_file(file_of(folder, NODES)) as file:
             file.write(nodes)
         return file.item
 
@@ -434,97 +430,6 @@ class _Day:
     def refused(self, why: str) -> InvalidRequest:
         """Return the error that says why the day is not archived."""
         return InvalidRequest(f"{self.day} is not archived: {why}", param="before")
-
-
-class _Hashed:
-    """A file that is written: its size and hash so far."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw, self._digest, self._size = raw, sha256(), 0
-
-    def write(self, data: bytes) -> int:
-        """Write on."""
-        self._digest.update(data)
-        self._size += len(data)
-        return self._raw.write(data)
-
-    def flush(self) -> None:
-        """Hand on what waits."""
-        self._raw.flush()
-
-    @property
-    def item(self) -> dict[str, Any]:
-        """What the manifest says of it."""
-        return {"bytes": self._size, "sha256": self._digest.hexdigest()}
-
-
-class _File:
-    """A packed file that is written, and how many pieces it was given."""
-
-    def __init__(self, hashed: _Hashed, packed: gzip.GzipFile) -> None:
-        self._hashed, self._packed, self._waiting = hashed, packed, bytearray()
-        self.pieces = 0
-
-    def write(self, piece: bytes) -> None:
-        """Add a piece; small ones are packed together."""
-        self.pieces += 1
-        self._waiting += piece
-        if len(self._waiting) >= PIECE:
-            self.flush()
-
-    def flush(self) -> None:
-        """Pack what waits."""
-        self._packed.write(self._waiting)
-        self._waiting.clear()
-
-    @property
-    def item(self) -> dict[str, Any]:
-        """What the manifest says of it, when it is whole."""
-        return self._hashed.item
-
-
-@contextmanager
-def _packed(path: Path) -> Iterator[_File]:
-    """Write a file that is on disk at the end."""
-    with path.open("xb") as raw:
-        hashed = _Hashed(raw)
-        with gzip.GzipFile("", "wb", _LEVEL, hashed, mtime=0) as packed:
-            file = _File(hashed, packed)
-            yield file
-            file.flush()
-        raw.flush()
-        _settle(raw.fileno())
-
-
-def _write_lines(folder: Path, name: str, lines: Iterable[str]) -> dict[str, Any]:
-    with _packed(file_of(folder, name)) as file:
-        for line in lines:
-            file.write(line.encode() + b"\n")
-    return file.item
-
-
-def _settle(file: int) -> None:
-    """Flush the file to disk and, where the system can, drop it from the cache, so that
-    verification reads from disk."""
-    os.fsync(file)
-    if sys.platform == "linux":
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _make_directory(folder: Path) -> None:
-    if not folder.is_dir():
-        _make_directory(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync(folder.parent)
 
 
 def _next_day(database_url: str, tables: Sequence[str], after: date, before: date) -> date | None:

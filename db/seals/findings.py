@@ -124,6 +124,17 @@ class Report:
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
 
+    def found(
+        self,
+        damage: Damage,
+        detail: str,
+        call_id: UUID | None = None,
+        table: str = "",
+        row: str = "",
+    ) -> None:
+        """Add a finding of these fields."""
+        self.add(SealFinding(damage, detail, call_id, table, row))
+
     def add_hole(self, call_id: UUID, hole: int, detail: str) -> None:
         """Add a hole of a call; one of its kind (`db.holes.Hole`) is enough: it may be on record,
         and be found again."""

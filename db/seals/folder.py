@@ -12,14 +12,12 @@ connections, who writes.
 
 import gzip
 import json
-import re
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,20 +40,22 @@ from db.canonical import (
 from db.filters import first_id
 from db.migrations.removal import PART_SHED
 from db.seals import checkpoints
+from db.seals.archived_files import (
+    CHECKPOINTS,
+    FILES,
+    NODES,
+    Damaged,
+    PackedRows,
+    check_file,
+    file_of,
+    folders_in,
+    read_seals,
+)
 from db.seals.merkle import HASH, leaf_hash, root_beside
+from db.seals.sealed_calls import Sealed, SealPart, older_fits
 from db.seals.shed import strange, with_kept
-from db.seals.verify_rows import Sealed, SealPart, older_fits
 
 KIND = "sluice archive 1"
-SEALS, NODES, CHECKPOINTS = "seals", "nodes", "checkpoints"
-FILES = {SEALS: "seals.jsonl.gz", NODES: "nodes.gz", CHECKPOINTS: "checkpoints.jsonl.gz"}
-"""What lies beside the rows of each table."""
-PIECE = 2**20
-NAME = re.compile(r"(\d{4}-\d\d-\d\d)(?:\.([1-9]\d{0,5}))?")
-"""Of a folder: the day, and a number where it is not the first of that day."""
-_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_END = b"\xff\xff"
-_FIELDS, _SIZE = struct.Struct("!h"), struct.Struct("!i")
 UNREADABLE = (
     OSError,
     EOFError,
@@ -70,10 +70,6 @@ UNREADABLE = (
     RecursionError,
 )
 """What reading bytes raises that are not those that were written."""
-
-
-class Damaged(ValueError):
-    """A folder is not as it was written; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +113,6 @@ class Leaves:
         order = sorted(range(len(self._positions)), key=self._positions.__getitem__)
         hashes = b"".join([self._hashes[i * HASH : i * HASH + HASH] for i in order])
         return array("q", [self._positions[i] for i in order]), hashes
-
-
-def folders_in(source: Path) -> list[Path]:
-    """Return the folders of days in a directory, in the order in which they were written of each
-    day. Raises OSError."""
-    named = [
-        (match, path)
-        for path in source.iterdir()
-        if path.is_dir() and (match := NAME.fullmatch(path.name))
-    ]
-    return [
-        path for match, path in sorted(named, key=lambda pair: (pair[0][1], int(pair[0][2] or 1)))
-    ]
 
 
 def bounds_of(day: date) -> tuple[UUID, UUID]:
@@ -187,27 +170,15 @@ def forms_of(version: int) -> list[Form]:
     return forms
 
 
-def file_of(folder: Path, name: str) -> Path:
-    """Return where the rows of a table lie, or one of `FILES`."""
-    return folder / FILES.get(name, f"{name}.copy.gz")
-
-
-def read_seals(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the calls, each with its seals, in the order of their ids."""
-    with gzip.open(file_of(folder, SEALS), "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
-
-
 def _check(folder: Path, manifest: dict[str, Any]) -> CheckedFolder:
     for name, expected in manifest["files"].items():
-        _check_file(file_of(folder, name), expected)
+        check_file(file_of(folder, name), expected)
     day = date.fromisoformat(manifest["day"])
     low, high = bounds_of(day)
     leaves, gone = Leaves(), _read_gone(manifest["gone"], high)
     for entry in manifest["gone"]:
-        _add(leaves, UUID(entry["call_id"]), entry)
-    rows = [_Rows(file_of(folder, form.table), form) for form in forms_of(manifest["form"])]
+        add_leaf(leaves, UUID(entry["call_id"]), entry)
+    rows = [PackedRows(file_of(folder, form.table), form) for form in forms_of(manifest["form"])]
     last = UUID(int=low.int - 1)
     calls = 0
     for line in read_seals(folder):
@@ -217,7 +188,7 @@ def _check(folder: Path, manifest: dict[str, Any]) -> CheckedFolder:
         last, calls = call_id, calls + 1
         _check_call(line, rows, gone, manifest["form"])
         for part in line["parts"]:
-            _add(leaves, call_id, part)
+            add_leaf(leaves, call_id, part)
     for left in rows:
         if left.head is None and left.count != manifest["files"][left.form.table]["rows"]:
             raise Damaged(
@@ -238,7 +209,8 @@ def _check(folder: Path, manifest: dict[str, Any]) -> CheckedFolder:
     return CheckedFolder(day, record, calls, sum(entry.count for entry in rows), checkpoint, texts)
 
 
-def _add(leaves: Leaves, call_id: UUID, seal: dict[str, Any]) -> None:
+def add_leaf(leaves: Leaves, call_id: UUID, seal: dict[str, Any]) -> None:
+    """Add the leaf of a seal as the folder has it."""
     digest = bytes.fromhex(seal["sha256"])
     leaves.add(
         seal["position"],
@@ -267,18 +239,8 @@ def _read_gone(leaves: Sequence[dict[str, Any]], high: UUID) -> dict[int, int]:
     return positions
 
 
-def _check_file(path: Path, expected: dict[str, Any]) -> None:
-    digest, size = sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            digest.update(piece)
-            size += len(piece)
-    if (size, digest.hexdigest()) != (expected["bytes"], expected["sha256"]):
-        raise Damaged(f"{path.name} is not what was written")
-
-
 def _check_call(
-    line: dict[str, Any], rows: Sequence["_Rows"], gone: dict[int, int], version: int
+    line: dict[str, Any], rows: Sequence["PackedRows"], gone: dict[int, int], version: int
 ) -> None:
     """Compare the rows of a call with all parts of its seal."""
     call = _sealed(line)
@@ -376,63 +338,6 @@ def _check_root(leaves: Leaves, checkpoint: checkpoints.Checkpoint, path: Path) 
                 f"its seals do not lead to the checkpoint over {checkpoint.size:,} seals: a seal, a"
                 " node or it was changed"
             )
-
-
-class _Rows:
-    """The rows of a file in their order, one ahead, each as COPY BINARY has it."""
-
-    def __init__(self, path: Path, form: Form) -> None:
-        self.form, self._rows = form, _split(gzip.open(path, "rb"))  # noqa: SIM115 - closed at its end
-        self.head = next(self._rows, None)
-        self.count = 0
-
-    def of(self, call_id: bytes) -> Iterator[bytes]:
-        """The rows of this call, if they come next."""
-        while self.head is not None and self.head[6:22] == call_id:
-            yield self.head
-            self.count += 1
-            self.head = next(self._rows, None)
-
-
-def _split(file: gzip.GzipFile) -> Iterator[bytes]:
-    """The rows of a COPY BINARY stream, in pieces of the file: a read for each field takes three
-    times as long."""
-    with file:
-        data, at = file.read(PIECE), len(_HEAD)
-        if not data.startswith(_HEAD):
-            # PostgreSQL would skip as many bytes as the head says: rows that were verified would
-            # not be restored
-            raise Damaged("a file of rows does not begin as COPY BINARY does")
-        while True:
-            end = _row_end(data, at)
-            if end == 0:
-                if data[at:] != _END or file.read(1):
-                    raise Damaged("a file of rows does not stop where its rows do")
-                return
-            if end > 0:
-                yield data[at:end]
-                at = end
-            elif piece := file.read(PIECE):
-                data, at = data[at:] + piece, 0
-            else:
-                raise Damaged("a file ends in the middle of a row")
-
-
-def _row_end(data: bytes, at: int) -> int:
-    """Where the row ends that begins at `at`: 0 where the stream ends there, -1 where not all of it
-    is here."""
-    if len(data) < at + 2:
-        return -1
-    count = _FIELDS.unpack_from(data, at)[0]
-    if count < 0:
-        return 0
-    at += 2
-    for _ in range(count):
-        if len(data) < at + 4:
-            return -1
-        size = _SIZE.unpack_from(data, at)[0]
-        at += 4 + size if size > 0 else 4
-    return at if at <= len(data) else -1
 
 
 @dataclass(slots=True)

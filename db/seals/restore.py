@@ -17,18 +17,8 @@ import psycopg
 from psycopg import sql
 
 from db.canonical import FORMS, REDACTED, Form
-from db.seals.folder import (
-    PIECE,
-    UNREADABLE,
-    Damaged,
-    bounds_of,
-    check_folder,
-    file_of,
-    folders_in,
-    forms_of,
-    read_manifest,
-    read_seals,
-)
+from db.seals.archived_files import PIECE, Damaged, file_of, folders_in, read_seals
+from db.seals.folder import UNREADABLE, bounds_of, check_folder, forms_of, read_manifest
 from db.seals.proof import time_of_call
 from db.seals.redact import RESTORED as SCHEMA
 from db.seals.redact import changing, number

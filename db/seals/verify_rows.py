@@ -7,7 +7,6 @@ is and what was done to it (`db.seals.localise`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import LiteralString
 from uuid import UUID
@@ -21,7 +20,6 @@ from db.canonical import (
     MARK,
     VERSION,
     CopiedRow,
-    Digest,
     Form,
     digests_hash,
     digests_of,
@@ -33,8 +31,9 @@ from db.canonical import (
 from db.filters import first_id
 from db.holes import SUMS, find_holes, values_of
 from db.seals import checkpoints
-from db.seals.findings import Damage, Report, SealFinding
+from db.seals.findings import Damage, Report
 from db.seals.localise import Bad, copy_rows, find_damage, find_exchanged
+from db.seals.sealed_calls import Sealed, SealPart, older_fits
 from db.seals.shed import find_shed, kept_digests, name_of, with_kept
 from db.seals.verify_tree import Dropped
 
@@ -55,62 +54,6 @@ _REDACTIONS: LiteralString = (
     "SELECT call_id, table_name, row_key, hashes FROM redactions WHERE call_id >= %s AND call_id"
     " <= %s"
 )
-
-
-@dataclass(slots=True)
-class SealPart:
-    """A seal as it is stored."""
-
-    position: int
-    part: int
-    form: int
-    """The version of the form in which it was made."""
-    made_for: int
-    """The version that the tables had then."""
-    is_beside: bool
-    """Did whoever made it know fewer columns than the tables had?"""
-    counts: list[int]
-    digest: bytes
-    is_kept: bool
-    """Are its marks there?"""
-    marks: bytes
-
-
-@dataclass(slots=True)
-class Sealed:
-    """A call's seals, and the hashes of its rows by table, in each version of the form in which it
-    was sealed."""
-
-    call_id: UUID
-    parts: list[SealPart] = field(default_factory=list)
-    salt: bytes = b""
-    hashes: dict[int, list[bytearray]] = field(default_factory=dict)
-    leaves: dict[int, int] = field(default_factory=dict)
-    """Places of tables of which its rows went in order, each with the position of the leaf that
-    says so."""
-    retained: dict[int, Digest] = field(default_factory=dict)
-    """What is kept of those rows."""
-    tells_redaction: bool = False
-    """Does an event say that it was redacted?"""
-
-    def gone(self, part: "SealPart") -> list[int]:
-        """Places of tables of which rows went after that seal."""
-        return [place for place, position in self.leaves.items() if part.position < position]
-
-    @property
-    def expected(self) -> int:
-        """How many rows the newest seal says there are."""
-        return sum(self.parts[-1].counts)
-
-    @property
-    def is_empty(self) -> bool:
-        """Are there no rows?"""
-        return not any(map(any, self.hashes.values()))
-
-    @property
-    def is_known(self) -> bool:
-        """Are all its seals of a version that this code knows, made for tables that it knows?"""
-        return all(1 <= p.form <= p.made_for <= VERSION for p in self.parts)
 
 
 def check_rows(
@@ -284,14 +227,8 @@ class _Checker:
         if problem:
             if data[6:22] not in self._strange and len(self._strange) < MAX_UNSEALED:
                 self._strange.add(data[6:22])
-                self._report.add(
-                    SealFinding(
-                        Damage.INSERTED,
-                        problem,
-                        call_id,
-                        form.table,
-                        CopiedRow.read(form, data).name,
-                    )
+                self._report.found(
+                    Damage.INSERTED, problem, call_id, form.table, CopiedRow.read(form, data).name
                 )
         elif len(self.unsealed) < MAX_UNSEALED:
             self.unsealed.add(data[6:22])
@@ -305,14 +242,8 @@ class _Checker:
             problem = (
                 f"it holds a value that its seal, of version {call.parts[-1].form}, does not cover"
             )
-            self._report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    problem,
-                    call.call_id,
-                    form.table,
-                    CopiedRow.read(form, data).name,
-                )
+            self._report.found(
+                Damage.ALTERED, problem, call.call_id, form.table, CopiedRow.read(form, data).name
             )
 
     def _check_call(self, call: Sealed, redacted: dict[tuple[str, bytes], bytes]) -> None:
@@ -324,12 +255,8 @@ class _Checker:
             if not call.parts:
                 report.dropped += 1
                 if not call.is_empty:
-                    report.add(
-                        SealFinding(
-                            Damage.INSERTED,
-                            "rows of calls before this one were dropped",
-                            call.call_id,
-                        )
+                    report.found(
+                        Damage.INSERTED, "rows of calls before this one were dropped", call.call_id
                     )
                 return
         report.calls += 1
@@ -344,14 +271,12 @@ class _Checker:
                 f"a seal is of a version that this one does not know (it knows up to {VERSION}):"
                 " verify with the Sluice that made it"
             )
-            report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    problem,
-                    call.call_id,
-                    "seals",
-                    str(max(call.parts, key=lambda part: part.form).position),
-                )
+            report.found(
+                Damage.ALTERED,
+                problem,
+                call.call_id,
+                "seals",
+                str(max(call.parts, key=lambda part: part.form).position),
             )
             return
         report.shed += bool(call.leaves)
@@ -362,7 +287,7 @@ class _Checker:
                 f"rows of {name_of(inserted[0])} of calls of that day went: the leaf at position"
                 f" {call.leaves[inserted[0]]}"
             )
-            report.add(SealFinding(Damage.INSERTED, problem, call.call_id, name_of(inserted[0])))
+            report.found(Damage.INSERTED, problem, call.call_id, name_of(inserted[0]))
             return
         digests = with_kept(digests_of(hashes, newest.form), gone, call.retained)
         fits = digests_hash(call.call_id, digests, newest.form) == newest.digest
@@ -378,18 +303,14 @@ class _Checker:
         newest = call.parts[-1]
         if counts != newest.counts:
             problem = "its seal counts other rows than it hashes"
-            self._report.add(
-                SealFinding(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position))
-            )
+            self._report.found(Damage.ALTERED, problem, call.call_id, "seals", str(newest.position))
         if is_redacted and not call.tells_redaction:
             # what is kept of content is made of it by anybody: only the event makes it a redaction
-            self._report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    "content was deleted, and no event of it says so",
-                    call.call_id,
-                    "redactions",
-                )
+            self._report.found(
+                Damage.ALTERED,
+                "content was deleted, and no event of it says so",
+                call.call_id,
+                "redactions",
             )
         for part in call.parts[:-1]:
             if not older_fits(call, part):
@@ -397,8 +318,8 @@ class _Checker:
                     f"the rows that part {part.part} of its seal covers are not all there as they"
                     " were"
                 )
-                self._report.add(
-                    SealFinding(Damage.ALTERED, problem, call.call_id, "seals", str(part.position))
+                self._report.found(
+                    Damage.ALTERED, problem, call.call_id, "seals", str(part.position)
                 )
 
     def _find_changed(
@@ -415,41 +336,29 @@ class _Checker:
         report, newest = self._report, call.parts[-1]
         table, row = "seal_rows", str(newest.part)
         if call.is_empty:
-            report.add(
-                SealFinding(Damage.MISSING, "all rows of a sealed call are gone", call.call_id)
-            )
+            report.found(Damage.MISSING, "all rows of a sealed call are gone", call.call_id)
         elif not newest.is_kept:
-            report.add(
-                SealFinding(
-                    Damage.MISSING,
-                    "what the seal keeps of the rows is gone",
-                    call.call_id,
-                    table,
-                    row,
-                )
+            report.found(
+                Damage.MISSING, "what the seal keeps of the rows is gone", call.call_id, table, row
             )
         elif fits or sum(newest.counts) * MARK != len(newest.marks):
-            report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    "what the seal keeps of the rows was changed",
-                    call.call_id,
-                    table,
-                    row,
-                )
+            report.found(
+                Damage.ALTERED,
+                "what the seal keeps of the rows was changed",
+                call.call_id,
+                table,
+                row,
             )
         elif marks_fit and gone:
             problem = "what was kept of rows that went, or the seal's hash, was changed"
-            report.add(SealFinding(Damage.ALTERED, problem, call.call_id, "kept_digests"))
+            report.found(Damage.ALTERED, problem, call.call_id, "kept_digests")
         elif marks_fit:
-            report.add(
-                SealFinding(
-                    Damage.ALTERED,
-                    "the seal's hash was changed",
-                    call.call_id,
-                    "seals",
-                    str(newest.position),
-                )
+            report.found(
+                Damage.ALTERED,
+                "the seal's hash was changed",
+                call.call_id,
+                "seals",
+                str(newest.position),
             )
         else:
             finding, bad = find_damage(
@@ -465,36 +374,6 @@ class _Checker:
             report.add(finding)
             if bad is not None and len(self.bad) < 50:
                 self.bad.append(bad)
-
-
-def older_fits(call: Sealed, part: SealPart) -> bool:
-    """Say whether the rows that an older seal covers are among those of the newest, unchanged. Of
-    rows that went only what the seal before that covers is known: of a seal that covers others
-    there, the rows of the other tables are looked for by its marks, not by its hash.
-    """
-    gone = call.gone(part)
-    last = next((candidate for candidate in reversed(call.parts) if call.gone(candidate)), part)
-    is_known = all(
-        part.counts[place : place + 1] == last.counts[place : place + 1] and part.form == last.form
-        for place in gone
-    )
-    at, is_there = 0, True
-    covered: list[bytes] = []
-    for place, (count, hashes) in enumerate(zip(part.counts, call.hashes[part.form], strict=False)):
-        known = {part.marks[i : i + MARK] for i in range(at, at + count * MARK, MARK)}
-        at += count * MARK
-        each = (
-            ()
-            if place in gone
-            else (bytes(hashes[i : i + HASH]) for i in range(0, len(hashes), HASH))
-        )
-        covered.append(b"".join(h for h in each if h[:MARK] in known))
-        is_there = is_there and (place in gone or len(covered[-1]) == count * HASH)
-    whole = is_there and len(part.counts) == tables_in(part.form) and at == len(part.marks)
-    if not whole or not is_known:
-        return whole
-    digests = with_kept(digests_of(covered, part.form), gone, call.retained)
-    return digests_hash(call.call_id, digests, part.form) == part.digest
 
 
 def _marks(hashes: Sequence[bytes | bytearray], part: SealPart, gone: Sequence[int]) -> bytes:

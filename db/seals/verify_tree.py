@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from db.canonical import seal_leaf
 from db.seals import checkpoints
 from db.seals.checkpoints import Checkpoint
-from db.seals.findings import Damage, Report, SealFinding
+from db.seals.findings import Damage, Report
 from db.seals.merkle import Tree
 
 _PAGE = 5_000
@@ -58,13 +58,11 @@ def check_tree(
         cursor.execute(_SEALS, (0,))
         for position, *seal in cursor:
             if position != tree.size and not gap:
-                report.add(
-                    SealFinding(
-                        Damage.MISSING,
-                        "the seal at this position is not there",
-                        table="seals",
-                        row=str(tree.size),
-                    )
+                report.found(
+                    Damage.MISSING,
+                    "the seal at this position is not there",
+                    table="seals",
+                    row=str(tree.size),
                 )
                 gap = True
             tree.add(seal_leaf(*seal))
@@ -82,7 +80,7 @@ def check_tree(
         if checkpoint.size > tree.size:
             damage = Damage.RESTORED_BACKUP if report.ok else Damage.TRUNCATED
             problem = f"the checkpoint kept elsewhere is over {checkpoint.size} seals, here are {tree.size}"
-            report.add(SealFinding(damage, problem, table="seals", row=str(tree.size)))
+            report.found(damage, problem, table="seals", row=str(tree.size))
     stored.close()
 
 
@@ -123,22 +121,18 @@ def check_near(connection: psycopg.Connection, report: Report, positions: Sequen
         tree, fits = Tree(), False
     rows = connection.execute(_SEALS + " LIMIT %s", (start, end - start), binary=True).fetchall()
     if [row[0] for row in rows] != list(range(start, end)):
-        report.add(
-            SealFinding(
-                Damage.MISSING,
-                "a seal between these positions is not there",
-                table="seals",
-                row=f"{start} to {end - 1}",
-            )
+        report.found(
+            Damage.MISSING,
+            "a seal between these positions is not there",
+            table="seals",
+            row=f"{start} to {end - 1}",
         )
         return
     for _, *seal in rows:
         tree.add(seal_leaf(*seal))
     if not fits or not _is_over(after, tree):
         problem = f"it does not fit the seals from {start} on"
-        report.add(
-            SealFinding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(end))
-        )
+        report.found(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(end))
     report.checkpoints, report.checkpoint = 1 + (before is not None), after[1]
 
 
@@ -165,10 +159,8 @@ def _compare_outside(report: Report, checkpoint: Checkpoint, tree: Tree, origin:
     elif origin and checkpoint.origin != origin:
         problem = f"the checkpoint kept elsewhere is of {checkpoint.origin}, this is {origin}"
     if problem:
-        report.add(
-            SealFinding(
-                Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(checkpoint.size)
-            )
+        report.found(
+            Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(checkpoint.size)
         )
 
 
@@ -202,12 +194,12 @@ class _Checkpoints:
         others, by the hashes in them."""
         if self._key is not None and not self._is_signed:
             problem = "the newest checkpoint is not signed by the key"
-            self._report.add(
-                SealFinding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
+            self._report.found(
+                Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size)
             )
         if self._next is not None:
             problem = f"a checkpoint is over {self._next[0]} seals, here are {size}"
-            self._report.add(SealFinding(Damage.TRUNCATED, problem, table="seals", row=str(size)))
+            self._report.found(Damage.TRUNCATED, problem, table="seals", row=str(size))
 
     def _take(self, stored: tuple[Any, ...], tree: Tree) -> None:
         size, text, peaks, digest = stored
@@ -236,7 +228,5 @@ class _Checkpoints:
         self._is_signed = self._key is not None and checkpoints.is_signed_by(text, self._key)
         report.signed += self._is_signed
         if problem:
-            report.add(
-                SealFinding(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
-            )
+            report.found(Damage.CHECKPOINT_MISMATCH, problem, table="checkpoints", row=str(size))
         self._previous = checkpoints.digest(text)

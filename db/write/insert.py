@@ -12,54 +12,39 @@ batch, up to `MAX_TRIED` records of a call; past that, the rest of the call's re
 are set aside too. Must not know: Redis.
 """
 
-import asyncio
 import contextlib
 import hashlib
 import logging
 import struct
 from collections import Counter
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, LiteralString, NamedTuple, Self, TypeVar
+from typing import LiteralString
 from uuid import UUID
 
 import psycopg
-from psycopg import AsyncConnection
-from psycopg.pq.abc import PGresult
 
-from db.canonical import uncovered_sql
-from db.connections import conninfo, cut
-from db.holes import MARK, CallHole, mark_values
-from db.migrations.primaries import COUNTED
 from db.text import to_column
 from db.write.conflicts import CONFLICT, KEEP, RowConflict, read_conflict
 from db.write.fit import emptied, fit
-from db.write.packing import Packed, PackedDumper, column
-from db.write.pipeline import Pipeline, Statement
-from db.write.rows import IS_REDACTED, PARTITIONED, Rows, pack, uuid_of
+from db.write.lookups import AuditLookups
+from db.write.packing import Packed, column
+from db.write.pipeline import Statement
+from db.write.rows import IS_REDACTED, Rows, pack, uuid_of
 from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
 from protocol.records import Record, ToolCallRecord, call_ids, encode_records
 
-STATEMENT_TIMEOUT_MS = 30_000
-SILENT_S, LONGEST_SILENT_S = 10.0, 40.0
-"""A batch without an answer for so long is given up with its connection: a network or a server that
-is gone says nothing. Each time the next batch gets twice the time, past the server's own statement
-timeout, so that a slow server is not taken for a silent one for ever."""
 MAX_REASON = 1000
 MAX_TRIED = MAX_TRIED_RECORDS
 """Records of one batch that PostgreSQL refused, found one by one: each costs some 12 transactions
 of 1 ms, for which all others wait."""
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _DATA_ERRORS = (
     psycopg.DataError,
     psycopg.IntegrityError,
     psycopg.errors.ProgramLimitExceeded,
 )
-_UNCOUNTED = (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege)
-"""What a database answers that was not migrated yet, or did not give the right to count."""
 _PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 _DEAD_LETTER: LiteralString = f"""
 INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)
@@ -70,32 +55,6 @@ WHERE CASE WHEN call_id ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$' 
 ON CONFLICT DO NOTHING
 """
 """Those of a redacted call were deleted with its content, and must not come back."""
-_OPEN_CALLS: LiteralString = """
-SELECT c.call_id::text FROM calls c LEFT JOIN ends e ON e.call_id = c.call_id
-WHERE c.call_id >= %s::uuid AND e.call_id IS NULL ORDER BY c.call_id LIMIT %s
-"""
-_WITHOUT_BODY: LiteralString = """
-SELECT c.call_id::text FROM unnest(%s::text[]) c (call_id) LEFT JOIN request_bodies b
-    ON b.call_id = c.call_id::uuid WHERE b.call_id IS NULL
-"""
-_WITHOUT_END: LiteralString = """
-SELECT c.call_id::text FROM unnest(%s::uuid[]) c (call_id)
-LEFT JOIN ends e ON e.call_id = c.call_id AND e.call_id BETWEEN %s AND %s WHERE e.call_id IS NULL
-"""
-_DROPPED: LiteralString = (
-    "SELECT call_id::text FROM seals WHERE part = -1 ORDER BY call_id DESC LIMIT 1"
-)
-_RELAYED: LiteralString = f"""
-SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), ''::bytea)),
-    EXISTS (SELECT FROM redactions WHERE call_id = %(call)s::uuid),
-    (SELECT (extract(epoch FROM e.at) * 1000)::bigint FROM ends e WHERE e.call_id = %(call)s::uuid
-        AND e.relayed < 0),
-    EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid
-        AND v.kind = 'relayed'), {uncovered_sql("%(call)s::uuid")}
-FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
-"""
-_PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
-_READS: LiteralString = "SELECT sluice_ensure_reads(%s::date, %s)"
 _SEALED: LiteralString = "SELECT DISTINCT call_id FROM seals WHERE call_id = ANY($1::uuid[])"
 _REDACTED: LiteralString = (
     f"SELECT v.call_id FROM unnest(%s::text[]) v (call_id) WHERE {IS_REDACTED}"
@@ -106,22 +65,6 @@ _NONE_REDACTED: LiteralString = (
 """Fails, as a subquery with two rows, if one of the calls is redacted. It is the last statement of
 each transaction that inserts: a redaction that it does not see waits for the transaction, and then
 redacts what that wrote (`db.seals.redact`)."""
-
-
-class RelayedReleases(NamedTuple):
-    """What the record says of the releases of a call that its gateway relayed."""
-
-    releases: int
-    chain: bytes
-    """The SHA-256 over their hashes."""
-    is_redacted: bool
-    """Then neither says anything."""
-    given_up_at: int | None
-    """When its worker gave it up (Unix ms), if it did: its end does not say what was relayed."""
-    is_said: bool
-    """Does an event say it?"""
-    is_uncovered: bool
-    """Has it a seal that covers not all of its events?"""
 
 
 @dataclass(slots=True)
@@ -161,34 +104,16 @@ class _Letter:
     kind: str
 
 
-class AuditInserter:
-    """Inserts batches over one connection of its own, opened when needed and again after a failure;
-    it never gives up.
-
-    Not for concurrent use: one inserter per writer loop.
-    """
+class AuditInserter(AuditLookups):
+    """Inserts batches; it never gives up. Not for concurrent use: one inserter per writer loop."""
 
     def __init__(self, database_url: str) -> None:
-        self._conninfo = conninfo(database_url)
-        self._connection: AsyncConnection | None = None
-        self._pipeline: Pipeline | None = None
-        self._silent_s = SILENT_S
+        super().__init__(database_url)
         self._redacted: set[str] = set()
         """Calls of the batch that are known to be redacted: what comes of them is inserted without
         content."""
         self._guard = Statement(_NONE_REDACTED, ())
         """Of the others, behind each insert."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def insert(
         self,
@@ -239,15 +164,6 @@ class AuditInserter:
             await self.close()
             raise
 
-    async def without_body(self, call_ids: Sequence[str]) -> list[str]:
-        """Return those of the calls whose request body is not on record. Raises
-        AuditUnavailable."""
-        try:
-            return [row[0] for row in await self._rows(_WITHOUT_BODY, (list(call_ids),))]
-        except psycopg.DataError:
-            # one is no id: it is set aside when it is inserted, and the others are not lost over it
-            return list(call_ids)
-
     async def sealed_among(self, call_ids: Collection[str]) -> list[UUID]:
         """Return those of these calls that have a seal already: what was inserted for them came
         late. Raises AuditUnavailable."""
@@ -264,158 +180,6 @@ class AuditInserter:
         except (psycopg.Error, OSError) as error:
             await self.close()
             raise AuditUnavailable("the audit log cannot be written now") from error
-
-    async def ensure_partitions(self, first: str, days: int) -> int:
-        """Make the daily partitions from `first` (YYYY-MM-DD, UTC) on; returns how many were new.
-        Raises AuditUnavailable.
-
-        A transaction for each table: one that held a table and waited for another would deadlock
-        with readers and writers.
-        """
-        return sum([await self._number(_PARTITIONS, (first, days, table)) for table in PARTITIONED])
-
-    async def ensure_reads(self, first: str, months: int) -> int:
-        """Make the monthly partitions of `reads` from that of `first` on; returns how many were
-        new. Raises AuditUnavailable."""
-        return await self._number(_READS, (first, months))
-
-    async def default_rows(self) -> int:
-        """Return how many calls lie in the default partition: any means that a day's partition was
-        missing. Raises AuditUnavailable."""
-        return await self._number("SELECT count(*) FROM sluice_parts.calls_default", ())
-
-    async def open_calls(self, since: str, most: int = 1000) -> list[str]:
-        """Return calls from the id `since` on that have no end on record, the oldest first. Raises
-        AuditUnavailable."""
-        rows = await self._rows(_OPEN_CALLS, (since, most))
-        return [row[0] for row in rows]
-
-    async def hold(self, known: int | None, run_id: str) -> tuple[str, int | None]:
-        """Return the database's id, empty where it has none yet, and which primary of Redis this is
-        (`db.migrations.primaries`).
-
-        Raises AuditUnavailable.
-        """
-        try:
-            rows = await self._rows(COUNTED, (known, run_id))
-        except AuditUnavailable as error:
-            if isinstance(error.__cause__, _UNCOUNTED):
-                return "", 0
-            raise
-        return rows[0] if rows else ("", 0)
-
-    async def without_end(self, call_ids: Sequence[str]) -> list[str]:
-        """Return those of the calls, which are ids, that have no end on record. Raises
-        AuditUnavailable."""
-        ids = sorted(map(UUID, call_ids))
-        return (
-            [row[0] for row in await self._rows(_WITHOUT_END, (ids, ids[0], ids[-1]))]
-            if ids
-            else []
-        )
-
-    async def dropped_before(self) -> str:
-        """Return the call before which all rows were dropped in order, or nothing. It takes long.
-        Raises AuditUnavailable."""
-        rows = await self._rows(_DROPPED, ())
-        return str(rows[0][0]) if rows else ""
-
-    async def relayed(self, call_id: str, upto: int) -> RelayedReleases:
-        """Look up a call's releases up to a session output. Raises AuditUnavailable."""
-        [row] = await self._rows(_RELAYED, {"call": call_id, "upto": upto})
-        return RelayedReleases(*row)
-
-    async def mark(self, holes: Sequence[CallHole]) -> list[UUID]:
-        """Record holes of calls; returns the calls of which that was not on record yet. Raises
-        AuditUnavailable."""
-        return sorted({row[0] for row in await self._rows(MARK, mark_values(holes))})
-
-    async def close(self) -> None:
-        """Close the connection; the next use opens another."""
-        connection, self._connection, self._pipeline = self._connection, None, None
-        if connection is not None:
-            await connection.close()
-
-    async def _number(self, statement: LiteralString, values: tuple[object, ...]) -> int:
-        rows = await self._rows(statement, values)
-        return int(rows[0][0]) if rows else 0
-
-    async def _rows(
-        self, statement: LiteralString, values: tuple[object, ...] | Mapping[str, object]
-    ) -> list[Any]:
-        try:
-            return await self._answered(self._fetched(statement, values))
-        except psycopg.DataError:
-            raise
-        except (psycopg.Error, OSError) as error:
-            await self.close()
-            raise AuditUnavailable("the audit log cannot be maintained now") from error
-
-    async def _fetched(
-        self, statement: str, values: Sequence[object] | Mapping[str, object]
-    ) -> list[Any]:
-        connection = await self._connected()
-        return await (await connection.execute(statement, values)).fetchall()
-
-    async def _run(self, transactions: list[list[Statement]]) -> list[list[PGresult]]:
-        """The same as `_answered` for the pipeline, which may be cancelled and closed at any time:
-        without a task, 30 us less a batch."""
-        assert self._connection is not None and self._pipeline is not None
-        connection, is_silent = self._connection, False
-
-        def give_up() -> None:
-            nonlocal is_silent
-            is_silent = True
-            cut(connection)
-
-        clock = asyncio.get_running_loop().call_later(self._silent_s, give_up)
-        try:
-            results = await self._pipeline.run(transactions)
-        except BaseException:
-            if is_silent:
-                self._silent_s = min(2 * self._silent_s, LONGEST_SILENT_S)
-            raise
-        finally:
-            clock.cancel()
-        # not after an error: what a slow server refuses at once says nothing of how long it takes
-        # for the rest
-        self._silent_s = SILENT_S
-        return results
-
-    async def _answered(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do some work on the connection; without an answer in time the connection is cut, and the
-        work fails with it."""
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            done, _ = await asyncio.wait({task}, timeout=self._silent_s)
-            self._silent_s = SILENT_S if done else min(2 * self._silent_s, LONGEST_SILENT_S)
-        finally:
-            if not task.done():
-                # not cancelled: the driver would then ask the server to cancel, and wait for its
-                # answer
-                if self._connection is not None:
-                    cut(self._connection)
-                # whoever is cancelled closes the connection next, and under a pipeline that still
-                # reads the driver crashes the process
-                await asyncio.wait({task})
-        return await task
-
-    async def _connected(self) -> AsyncConnection:
-        if self._connection is None or self._connection.closed:
-            # a commit that is announced is on disk, and a redaction is seen, whatever the defaults
-            # of server, database and login
-            level = "-c default_transaction_isolation=read\\ committed"
-            options = (
-                f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c timezone=UTC -c"
-                f" synchronous_commit=on {level}"
-            )
-            self._connection = await AsyncConnection.connect(
-                self._conninfo, autocommit=True, options=options
-            )
-            self._connection.adapters.register_dumper(Packed, PackedDumper)
-            self._pipeline = Pipeline(self._connection)
-        return self._connection
 
     async def _insert_all(
         self,

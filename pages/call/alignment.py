@@ -14,7 +14,7 @@ _Path = tuple[int, _Stretches]
 _NOWHERE: _Path = (-1, None)
 
 
-class TooMuch(Exception):
+class BudgetSpent(Exception):
     """It was not compared to the end."""
 
 
@@ -29,18 +29,18 @@ class Budget:
     steps: int = field(default=0)
 
     def take(self, tokens: int) -> None:
-        """Raises TooMuch."""
+        """Raises BudgetSpent."""
         self.tokens -= tokens
         if self.tokens < 0:
             self.is_spent = True
-            raise TooMuch
+            raise BudgetSpent
 
     def step(self) -> None:
-        """Raises TooMuch when the time is over."""
+        """Raises BudgetSpent when the time is over."""
         self.steps += 1
         if self.steps % _CHECK == 0 and self.now() > self.until:
             self.is_spent = True
-            raise TooMuch
+            raise BudgetSpent
 
 
 def equal_ends(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int]:
@@ -55,7 +55,7 @@ def equal_ends(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int]:
 def common_places(
     before: Sequence[str], after: Sequence[str], budget: Budget
 ) -> list[tuple[int, int]]:
-    """Return the places of a longest common sequence. Raises TooMuch."""
+    """Return the places of a longest common sequence. Raises BudgetSpent."""
     head, tail = equal_ends(before, after)
     pairs = [(at, at) for at in range(head)]
     old, new = before[head : len(before) - tail], after[head : len(after) - tail]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pages.call.alignment import Budget, TooMuch, common_places, equal_ends
+from pages.call.alignment import Budget, BudgetSpent, common_places, equal_ends
 
 MOST_TOKENS = 20_000
 MOST_S = 0.05
@@ -96,7 +96,7 @@ def _hunks(before: list[str], after: list[str], budget: Budget) -> list[DiffLine
     try:
         budget.take(len(before) + len(after))
         pairs = common_places(before, after, budget)
-    except TooMuch:
+    except BudgetSpent:
         return [
             *(_line("-", text, changed=True) for text in before),
             *(_line("+", text, changed=True) for text in after),
@@ -143,7 +143,7 @@ def _words(old: str, new: str, budget: Budget) -> tuple[tuple[LinePart, ...], tu
             first, second = _tokens(middle), _tokens(other)
             budget.take(len(first) + len(second))
             left, right = _marked(first, second, common_places(first, second, budget))
-        except TooMuch:
+        except BudgetSpent:
             pass
     return tuple(_parts(start, left, end)), tuple(_parts(start, right, end))
 

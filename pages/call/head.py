@@ -28,6 +28,12 @@ _ENDS = {
     _BLOCKED: "Nothing was sent to a model.",
     "overloaded": "It was shed: the gateway had no room for it.",
 }
+_SAME = (
+    "call_id session key key_id model upstream policy policy_revision policy_set stream dialect"
+    " endpoint gateway state reason status stop_reason usage tool_calls tool_calls_blocked"
+    " created_at ended_at incomplete user_agent"
+).split()
+"""What the head shows as the record has it."""
 _IDENTIFIED = "identified"
 """The event that says where the session's name was found."""
 _MOST_MARKS = 40
@@ -55,35 +61,7 @@ def head(overview: Overview, now: datetime) -> dict[str, Any]:
     is_open = call["state"] == "ACTIVE"
     takeovers = sum(event["kind"] == "takeover" for event in overview.events)
     return {
-        **{
-            name: call[name]
-            for name in (
-                "call_id",
-                "session",
-                "key",
-                "key_id",
-                "model",
-                "upstream",
-                "policy",
-                "policy_revision",
-                "policy_set",
-                "stream",
-                "dialect",
-                "endpoint",
-                "gateway",
-                "state",
-                "reason",
-                "status",
-                "stop_reason",
-                "usage",
-                "tool_calls",
-                "tool_calls_blocked",
-                "created_at",
-                "ended_at",
-                "incomplete",
-                "user_agent",
-            )
-        },
+        **{name: call[name] for name in _SAME},
         "session_from": _source(overview),
         "verdicts": _counted(overview),
         "happened": happened(overview),

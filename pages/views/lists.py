@@ -164,12 +164,7 @@ def page_of(
     values: dict[str, Any] = {
         "items": items,
         "pager": pager,
-        "chips": list_query.chips(),
-        "fields": listing.fields(list_query.of, shown, list_query.raw_filters),
-        "more_fields": listing.fields(list_query.of, more, list_query.raw_filters),
-        "windows": [
-            (name, list_query.link(since=since, until=None)) for name, since in listing.WINDOWS
-        ],
+        **list_query.form(shown, more),
         "tabs": [
             (name, list_query.link(verdict=value), verdict == value, None, None)
             for name, value in _VERDICTS.get(list_query.of, ())
@@ -177,7 +172,6 @@ def page_of(
         "keep": list_query.paging_query()
         | ({"verdict": verdict} if verdict and list_query.of in _VERDICTS else {}),
         "elsewhere": list_query.elsewhere(),
-        "list": list_query.path,
         "origin": list_query.origin(),
         "back": list_query.here(),
         "canonical": listing.PATHS[list_query.of],

@@ -18,6 +18,7 @@ from db.read.call.debug_logs import (
 )
 from db.read.call.story import Overview
 from db.read.items import JsonObject
+from db.read.queries import AuditReader
 from pages import links, listing
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent, sliced
 from pages.render import short
@@ -49,49 +50,14 @@ async def logs(asked: PageRequest, kind: str = "") -> Answer:
         raise InvalidRequest(f"a page has at most {listing.MAX_ROWS} lines", param="limit")
     reader = asked.services.reader
     page = await read_lines(reader.engine, await reader.named(filters))
-    parameters = {name: value for name, value in query if name not in _PAGING}
-    limit = dict(query).get("limit")
     items = [_short(line) for line in page["items"]]
-    older = (
-        links.with_query(asked.path, {**parameters, "limit": limit, "cursor": page["next_cursor"]})
-        if page["next_cursor"]
-        else None
-    )
-    newest = (
-        links.with_query(asked.path, {**parameters, "limit": limit})
-        if asked.one("cursor")
-        else None
-    )
-    names = _FIELDS if kind else (*_FIELDS, "type")
-    types = (
-        []
-        if kind or parameters
-        else [
-            {**type_row, "about": _WORDS[type_row["type"]]}
-            for type_row in await newest_of_types(reader.engine)
-        ]
-    )
+    parameters = {name: value for name, value in query if name not in _PAGING}
+    types = [] if kind or parameters else await _newest(reader)
     values = {
         "kind": kind,
         "about": _WORDS.get(kind, ""),
         "items": items,
-        "list": asked.path,
-        "keep": {"limit": limit} if limit else {},
-        "fields": listing.fields("debug-logs", names[:7], parameters),
-        "more_fields": listing.fields("debug-logs", names[7:], parameters),
-        "windows": [
-            (name, links.with_query(asked.path, {**parameters, "since": ago, "until": None}))
-            for name, ago in listing.WINDOWS[:3]
-        ],
-        "chips": [
-            (name, value, links.with_query(asked.path, {**parameters, name: None}))
-            for name, value in parameters.items()
-        ],
-        "pager": {"shown": len(items), "more": older is not None, "older": older, "newest": newest},
-        "tabs": [
-            (name.capitalize() or "All", links.logs(name), name == kind, None, None)
-            for name in ("", *BITS)
-        ],
+        **_around(asked, kind, parameters, page["next_cursor"], len(items)),
         "setting": _setting(asked),
         "switches": await asked.services.switches.active(),
         "may_switch": asked.who.is_admin,
@@ -108,6 +74,42 @@ async def logs(asked: PageRequest, kind: str = "") -> Answer:
         values=values,
         shown=ShownContent(calls, len(items)) if calls else None,
     )
+
+
+async def _newest(reader: AuditReader) -> list[JsonObject]:
+    """Each type of line with what it is about and its newest line."""
+    rows = await newest_of_types(reader.engine)
+    return [{**type_row, "about": _WORDS[type_row["type"]]} for type_row in rows]
+
+
+def _around(
+    asked: PageRequest, kind: str, parameters: dict[str, str], cursor: str | None, shown: int
+) -> dict[str, Any]:
+    """The filters of a page of lines, and its links to other pages."""
+    names = _FIELDS if kind else (*_FIELDS, "type")
+    limit = dict(asked.query).get("limit")
+
+    def page_at(position: str | None) -> str:
+        return links.with_query(asked.path, {**parameters, "limit": limit, "cursor": position})
+
+    older = page_at(cursor) if cursor else None
+    form = listing.form_of("debug-logs", asked.path, parameters, {}, names[:7], names[7:])
+    return {
+        **form,
+        # lines are kept for days only
+        "windows": form["windows"][:3],
+        "keep": {"limit": limit} if limit else {},
+        "pager": {
+            "shown": shown,
+            "more": older is not None,
+            "older": older,
+            "newest": page_at(None) if asked.one("cursor") else None,
+        },
+        "tabs": [
+            (name.capitalize() or "All", links.logs(name), name == kind, None, None)
+            for name in ("", *BITS)
+        ],
+    }
 
 
 def _setting(asked: PageRequest) -> dict[str, Any]:

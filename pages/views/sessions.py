@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from db.read.session_list import COUNTED, list_sessions
@@ -10,9 +11,7 @@ from db.reads import of_item
 from pages import links, listing
 from pages.call.diff import Diff
 from pages.conversation import ConversationStep, branches, steps, wanted
-from pages.model_acts import ModelAct
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent
-from pages.sent_turns import ShownTurn
 from pages.session_export import FORMS, export
 from pages.views.call import check_query, number_of
 from protocol.conversations.prefix_tree import MAIN, Placed, place
@@ -21,16 +20,8 @@ from protocol.errors import InvalidRequest, NotFound
 
 CALLS = 20
 """Calls of a page."""
-_FIELDS, _MORE_FIELDS = (
-    ("q", "key", "session", "since", "until"),
-    (
-        "model",
-        "policy",
-        "name",
-        "verdict",
-        "key_id",
-    ),
-)
+_FIELDS = ("q", "key", "session", "since", "until")
+_MORE_FIELDS = ("model", "policy", "name", "verdict", "key_id")
 """Filters in sight, and those behind "More". They choose calls: a session with such a call is
 listed by the last of them."""
 
@@ -53,16 +44,9 @@ async def sessions(asked: PageRequest) -> Answer:
     )
     values = {
         **page,
-        "chips": list_query.chips(),
-        "list": list_query.path,
+        **list_query.form(_FIELDS, _MORE_FIELDS),
         "canonical": links.SESSIONS,
         "counted": COUNTED,
-        "keep": list_query.paging_query(),
-        "fields": listing.fields("calls", _FIELDS, list_query.raw_filters),
-        "more_fields": listing.fields("calls", _MORE_FIELDS, list_query.raw_filters),
-        "windows": [
-            (name, list_query.link(since=since, until=None)) for name, since in listing.WINDOWS
-        ],
         "pager": {
             "shown": len(page["items"]),
             "more": bool(older),
@@ -259,43 +243,13 @@ def _step(step: ConversationStep) -> dict[str, Any]:
         "common": step.placed.common,
         "changed": step.placed.changed,
         "begins": step.placed.begins,
-        "turns": [_turn(turn) for turn in step.turns],
+        "turns": [asdict(turn) for turn in step.turns],
         "skipped": step.skipped,
         "change": None if step.change is None else _diff(step.change),
         "change_cut": step.is_change_cut,
-        "acts": [_act(act) for act in step.acts],
+        "acts": [asdict(act) for act in step.acts],
         "skipped_acts": step.skipped_acts,
         "answer_bytes": step.answer_bytes,
-    }
-
-
-def _turn(turn: ShownTurn) -> dict[str, Any]:
-    parts = [
-        {"kind": part.kind, "text": part.text, "size": part.size, "name": part.name, "id": part.id}
-        for part in turn.parts
-    ]
-    return {
-        "role": turn.role,
-        "number": turn.number,
-        "is_foreign": turn.is_foreign,
-        "parts": parts,
-        "skipped": turn.skipped,
-    }
-
-
-def _act(act: ModelAct) -> dict[str, Any]:
-    return {
-        "kind": act.kind,
-        "text": act.text,
-        "size": act.size,
-        "name": act.name,
-        "verdict": act.verdict,
-        "reason": act.reason,
-        "policy": act.policy,
-        "block": act.block,
-        "released": act.released,
-        "begun": act.is_begun,
-        "released_begun": act.is_released_begun,
     }
 
 

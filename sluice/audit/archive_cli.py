@@ -14,7 +14,8 @@ import typer
 
 from db.seals import checkpoints
 from db.seals.archive import archive_before
-from db.seals.folder import Damaged, Verdict, check_archive
+from db.seals.archived_files import Damaged
+from db.seals.folder import Verdict, check_archive
 from db.seals.proof import time_of_call
 from db.seals.restore import copies_of, restore
 from db.seals.retention import RetentionRun

@@ -15,7 +15,7 @@ from db.engine import reading
 from db.keys import KeyStore
 from db.read.queries import AuditReader
 from db.state.watch import Watch
-from db.write import insert
+from db.write import connection as writing
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable
 from tests.support.checks.record import call_id, rows, whole_call
@@ -37,7 +37,7 @@ def proxy(url: str) -> Iterator[Proxy]:
 async def test_d7_a_silent_connection_is_given_up_and_made_anew(
     url: str, proxy: Proxy, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(insert, "SILENT_S", 1.5)
+    monkeypatch.setattr(writing, "SILENT_S", 1.5)
     call = call_id()
     async with AuditInserter(proxy.url(url)) as inserter:
         assert await inserter.ensure_partitions("2031-01-01", 1) > 0
@@ -57,7 +57,7 @@ async def test_d7_a_silent_connection_is_given_up_and_made_anew(
 async def test_d7_a_slow_server_gets_more_time_at_each_attempt(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(insert, "SILENT_S", 0.2)
+    monkeypatch.setattr(writing, "SILENT_S", 0.2)
     rows(
         url,
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5);"

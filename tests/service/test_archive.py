@@ -28,7 +28,8 @@ from db.connections import conninfo
 from db.seals import archive_child, checkpoints, tiles
 from db.seals.archive import TABLES as ALL
 from db.seals.archive import archive_day
-from db.seals.folder import Damaged, check_archive, check_folder, manifest_bytes, read_seals
+from db.seals.archived_files import Damaged, read_seals
+from db.seals.folder import check_archive, check_folder, manifest_bytes
 from db.seals.redact import redact
 from db.seals.restore import restore
 from db.seals.retention import RetentionRun

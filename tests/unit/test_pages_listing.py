@@ -171,7 +171,7 @@ def test_a_chip_takes_its_filter_away_and_leaves_the_others() -> None:
         ("limit", "25"),
         ("cursor", encode_cursor(Position("tool-calls", "desc", CALL, 3))),
     )
-    assert found.chips() == [
+    assert found.form((), ())["chips"] == [
         ("key", "dev", "/debug/tool-calls?verdict=block&limit=25"),
         ("verdict", "block", "/debug/tool-calls?key=dev&limit=25"),
     ]

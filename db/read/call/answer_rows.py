@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, exists, func, literal, select, true
+from sqlalchemy import Select, exists, func, literal, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import reading
@@ -101,42 +101,24 @@ class AnswerRows:
         """Return the answers of calls, the first ones that have `most_bytes` together, and which of the
         calls may still get theirs. `alone`: without their requests, whether they are kept or
         not."""
-
-        # a condition on every table, so that all days but those of the calls are left out
-        def among(call_id: Any) -> ColumnElement[bool]:
-            among_them: ColumnElement[bool] = call_id.in_(calls)
-            return among_them
-
-        def last_of(some: Sequence[UUID], body: Any, payload: Any, *more: Any) -> Select[Any]:
-            """Of each call something of its request and of its last release, by one look into the
-            index: it may have had 20,000."""
-            released = select(payload.label("payload")).where(ReleaseRow.call_id == CallRow.call_id)
-            of_days = released.where(ReleaseRow.call_id.between(min(some), max(some)))
-            last = of_days.order_by(ReleaseRow.number.desc()).limit(1).lateral("last")
-            releases = select(CallRow.call_id, body, last.c.payload, *more)
-            with_bodies = releases.outerjoin(
-                RequestBody, (RequestBody.call_id == CallRow.call_id) & among(RequestBody.call_id)
-            )
-            return with_bodies.outerjoin(last, true()).where(CallRow.call_id.in_(some))
-
         if not calls:
             return {}, set()
         sizes = (
             literal(0) if alone else func.octet_length(RequestBody.body),
             func.octet_length(ReleaseRow.payload),
         )
-        ended = exists().where(End.call_id == CallRow.call_id, among(End.call_id))
-        statement = last_of(calls, *sizes, ended, ended.where(End.at < func.now() - _SETTLED))
+        ended = exists().where(End.call_id == CallRow.call_id, End.call_id.in_(calls))
+        statement = _last_of(calls, *sizes, ended, ended.where(End.at < func.now() - _SETTLED))
         of_key = statement.where(
             CallRow.dialect.in_([self._dialect]), CallRow.key_id == stay.key_id
         )
         rows = {row[0]: row[1:] for row in await connection.execute(of_key)}
+        wanted: list[UUID] = []
         may_come = {
             call
             for call in calls
             if call not in rows and abs(datetime.now(UTC) - _began(call)) < _RECENT
         }
-        wanted: list[UUID] = []
         for call in calls:
             asked, released_bytes, has_ended, is_settled = rows.get(call, (None, None, True, True))
             if asked is None or released_bytes is None:
@@ -150,7 +132,7 @@ class AnswerRows:
         if not wanted:
             return {}, may_come
         contents = await connection.execute(
-            last_of(wanted, literal(b"") if alone else RequestBody.body, ReleaseRow.payload)
+            _last_of(wanted, literal(b"") if alone else RequestBody.body, ReleaseRow.payload)
         )
         payloads = [
             (call, bytes(body or b""), bytes(payload or b"")) for call, body, payload in contents
@@ -188,6 +170,26 @@ class AnswerRows:
             if asked.is_kept
             else None
         )
+
+
+def _last_of(calls: Sequence[UUID], body: Any, payload: Any, *more: Any) -> Select[Any]:
+    """Of each call something of its request and of its last release, by one look into the index: it
+    may have had 20,000. A condition on every table leaves out all days but those of the calls."""
+    last = (
+        select(payload.label("payload"))
+        .where(ReleaseRow.call_id == CallRow.call_id)
+        .where(ReleaseRow.call_id.between(min(calls), max(calls)))
+        .order_by(ReleaseRow.number.desc())
+        .limit(1)
+        .lateral("last")
+    )
+    is_body = (RequestBody.call_id == CallRow.call_id) & RequestBody.call_id.in_(calls)
+    return (
+        select(CallRow.call_id, body, last.c.payload, *more)
+        .outerjoin(RequestBody, is_body)
+        .outerjoin(last, true())
+        .where(CallRow.call_id.in_(calls))
+    )
 
 
 def _began(call: UUID) -> datetime:

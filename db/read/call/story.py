@@ -18,7 +18,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at
 from db.models import CallRow, End
-from db.read.call.one_call import without_beginning
 from db.read.items import (
     JsonObject,
     attempt_item,
@@ -28,6 +27,7 @@ from db.read.items import (
     facts,
     score_item,
 )
+from db.read.one_call import without_beginning
 from db.read.shed import read_shed
 from db.text import from_column, to_column
 from protocol.conversations.histories import MARK_BYTES
@@ -219,7 +219,10 @@ class Overview:
 
 async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview | None:
     """Return what is known of a call; None where no call has that id."""
-    parameters = {"call": call_id}
+
+    async def rows_of(statement: str, **more: object) -> list[Any]:
+        return list(await connection.execute(text(statement), {"call": call_id, **more}))
+
     begun: Any = (
         await connection.execute(
             select(*CallRow.__table__.columns).where(CallRow.call_id == call_id)
@@ -232,53 +235,42 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
     )
     if row is None:
         return None
-    spans = {
-        record.block: ChunkSpan(
-            record.chunks,
-            record.first_seq,
-            record.last_seq,
-            record.first_at,
-            record.last_at,
-            int(record.size),
-        )
-        for record in await connection.execute(text(_SPANS), parameters)
-    }
-    tools = {record.block: record for record in await connection.execute(text(_TOOLS), parameters)}
-    blocks = {
-        record.block: record for record in await connection.execute(text(_BLOCKS), parameters)
-    }
+    spans = {record.block: _span(record) for record in await rows_of(_SPANS)}
+    tools = {record.block: record for record in await rows_of(_TOOLS)}
+    blocks = {record.block: record for record in await rows_of(_BLOCKS)}
     last = [(blocks.get(block) or tool).verdict for block, tool in tools.items()]
     row.tool_calls, row.tool_calls_blocked = len(last), sum(verdict == "block" for verdict in last)
+    judged, [releases] = await rows_of(_JUDGED), await rows_of(_RELEASES)
     overview = Overview(
         call_id,
         {**call_item(row), **facts(begun, "calls")},
         spans,
         tools,
         blocks,
-        list(await connection.execute(text(_JUDGED), parameters)),
-        (await connection.execute(text(_RELEASES), parameters)).one(),
-        [
-            event_item(record)
-            for record in await connection.execute(
-                text(_EVENTS), parameters | {"most": MOST_EVENTS}
-            )
-        ],
-        [attempt_item(record) for record in await connection.execute(text(_ATTEMPTS), parameters)],
-        (
-            await connection.execute(
-                text(_REST), parameters | {"name": str(call_id), "counted": MOST_COUNTED + 1}
-            )
-        ).one(),
-        list(await connection.execute(text(_SEAL), parameters)),
+        judged,
+        releases,
+        [event_item(record) for record in await rows_of(_EVENTS, most=MOST_EVENTS)],
+        [attempt_item(record) for record in await rows_of(_ATTEMPTS)],
+        (await rows_of(_REST, name=str(call_id), counted=MOST_COUNTED + 1))[0],
+        await rows_of(_SEAL),
     )
     if begun is not None and begun.session:
-        session_parameters = parameters | {"session": begun.session, "key": begun.key}
-        overview.before, overview.next = (
-            await connection.execute(text(_BESIDE), session_parameters)
-        ).one()
+        [adjacent] = await rows_of(_BESIDE, session=begun.session, key=begun.key)
+        overview.before, overview.next = adjacent
     overview.shed = await read_shed(connection, call_id)
     overview.numbers = _in_order(overview)
     return overview
+
+
+def _span(record: Any) -> ChunkSpan:
+    return ChunkSpan(
+        record.chunks,
+        record.first_seq,
+        record.last_seq,
+        record.first_at,
+        record.last_at,
+        int(record.size),
+    )
 
 
 async def _row(connection: AsyncConnection, begun: Any) -> SimpleNamespace:

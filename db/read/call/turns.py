@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
@@ -281,20 +281,6 @@ async def _calls(
         # for all takes ten times as long, at each of an agent's steps
         return call_id.in_(call_ids) if len(call_ids) <= _MOST_CALLS else true()
 
-    later, theirs = aliased(BlockRow), aliased(ToolCallRow)
-    # what the provider did or found, and the client did not get: the turn would carry it past the
-    # policy
-    of_later = (later.call_id == ToolCallRow.call_id, within(later.call_id))
-    kept_back = exists().where(
-        *of_later, later.verdict.in_(_WITHHELD), later.kind.not_in(_OWN_WORDS)
-    )
-    of_theirs = (theirs.call_id == ToolCallRow.call_id, within(theirs.call_id))
-    # and what was to be the turn before another model answered: its chunks are before that model's
-    is_other = or_(
-        and_(theirs.executor != "client", theirs.verdict.in_(_WITHHELD)),
-        theirs.verdict == "discarded",
-    )
-    denied = exists().where(*of_theirs, is_other)
     statement = (
         select(
             ToolCallRow.call_id,
@@ -302,7 +288,7 @@ async def _calls(
             ToolCallRow.block,
             CallRow.upstream,
             CallRow.model,
-            or_(kept_back, denied),
+            _has_withheld(within),
         )
         .join(CallRow, CallRow.call_id == ToolCallRow.call_id)
         .outerjoin(
@@ -334,6 +320,23 @@ async def _calls(
             released_call.ids.append(from_column(identity))
             released_call.blocks.append(block)
     return calls
+
+
+def _has_withheld(within: Callable[[Any], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Is there something in the call of a tool call that the turn would carry past the policy?"""
+    later, theirs = aliased(BlockRow), aliased(ToolCallRow)
+    # what the provider did or found, and the client did not get
+    of_later = (later.call_id == ToolCallRow.call_id, within(later.call_id))
+    kept_back = exists().where(
+        *of_later, later.verdict.in_(_WITHHELD), later.kind.not_in(_OWN_WORDS)
+    )
+    of_theirs = (theirs.call_id == ToolCallRow.call_id, within(theirs.call_id))
+    # and what was to be the turn before another model answered: its chunks are before that model's
+    is_other = or_(
+        and_(theirs.executor != "client", theirs.verdict.in_(_WITHHELD)),
+        theirs.verdict == "discarded",
+    )
+    return or_(kept_back, exists().where(*of_theirs, is_other))
 
 
 async def _answers(

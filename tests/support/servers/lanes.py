@@ -28,7 +28,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import redis
 
-import db.write.insert
+import db.write.connection
 import gateway.heartbeat
 import workers.audit.reading
 import workers.judge.worker
@@ -72,7 +72,7 @@ def hastened() -> Iterator[None]:
         (gateway.heartbeat, "ALIVE_MS", 3_000),
         (gateway.heartbeat, "BEAT_S", 0.3),
         (workers.audit.reading, "RECLAIM_MS", 800),
-        (db.write.insert, "SILENT_S", 2.0),
+        (db.write.connection, "SILENT_S", 2.0),
         (workers.judge.worker, "BEAT_S", 0.2),
         (workers.judge.worker, "BEAT_TTL_MS", 1_500),
     ]
