@@ -4,18 +4,13 @@ dialect.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
+from gateway.asgi import Send
 from gateway.call.calls import OpenCall
 from gateway.http_limits import Write
 from gateway.upstream import Upstreams
 from protocol.dialects.base import ClientDialect
 from protocol.errors import PipelineError, UnsupportedEncoding
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _JSON = b"application/json"
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")

@@ -7,19 +7,25 @@ import contextlib
 import logging
 import secrets
 import time
-from collections import Counter
-from collections.abc import Mapping, MutableMapping
-from hashlib import sha256
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
 from db.keyring import KeyRing, refusal
 from gateway import descriptors, index_page, listing, timers
-from gateway.admission import Admission, AdmittedCall
-from gateway.betas import BETAS, client_betas
+from gateway.admission import Admission
+from gateway.asgi import Message, Receive, Scope, Send
 from gateway.bus import Bus
 from gateway.call.calls import OpenCall
+from gateway.call.request import (
+    BETAS,
+    client_betas,
+    name_headers,
+    read_body,
+    read_text,
+    read_timeout,
+)
 from gateway.call.traffic_lines import TrafficLines
 from gateway.debugging import Switches
 from gateway.http_limits import LINK, Link
@@ -27,11 +33,11 @@ from gateway.ready_and_metrics import Status
 from gateway.record.audit_door import AuditDoor, auditor_of, is_audit
 from gateway.record.door import LOGIN, PagesRelay, is_page
 from gateway.refusal_counts import Refusals
-from gateway.relay import ClientGone, Receive, Relay, Scope, Send, respond, respond_error
+from gateway.relay import ClientGone, Relay, respond, respond_error
 from gateway.sets import PolicySets
 from gateway.upstream import Upstreams
 from protocol import unknown_paths
-from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES, MAX_TIMEOUT_S
+from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES
 from protocol.conversations import sessions
 from protocol.debug import ANY, HEADER
 from protocol.dialects.base import ClientDialect
@@ -44,10 +50,7 @@ from protocol.errors import (
     PipelineError,
     RateLimited,
     StreamConnectionLost,
-    TooLarge,
-    TooSlow,
     Unauthenticated,
-    UnsupportedEncoding,
 )
 from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Endpoint
@@ -99,8 +102,7 @@ class Gateway:
         """Serve one request."""
         if scope["type"] != "http":
             return
-        # the server sends no body after HEAD
-        path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
+        path, headers = scope["path"], scope["headers"]
         if len(scope["raw_path"]) + len(scope["query_string"]) > MAX_TARGET_BYTES:
             error = InvalidRequest(
                 f"the path and query are longer than {MAX_TARGET_BYTES} bytes",
@@ -110,47 +112,19 @@ class Gateway:
             await respond_error(send, of_client(path, []), error)
             return
         if is_audit(path):
-            auditor = await auditor_of(self.keys, scope["headers"])
-            await self._audit(
-                scope, receive, self._counting(_AT_AUDIT, scope["headers"], send), auditor
-            )
+            auditor = await auditor_of(self.keys, headers)
+            await self._audit(scope, receive, self._counting(_AT_AUDIT, headers, send), auditor)
             return
         if self._door.is_open and is_page(path):
-            is_login = path == LOGIN and method == "POST"
+            is_login = path == LOGIN and scope["method"] == "POST"
             await self._door(
                 scope, receive, self._counting(_AT_LOGIN, [], send) if is_login else send
             )
             return
-        headers = scope["headers"]
         try:
-            if (served := self._served.get(path)) is not None:
-                if method != "POST" and any(name == b"upgrade" for name, _ in headers):
-                    # agents that try a WebSocket first go on with POST after a 404
-                    raise unknown_paths.unknown_path(method, path, headers)
-                if method != "POST":
-                    raise unknown_paths.wrong_method(method, path, "POST")
-                link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
-                await self._serve_call(*served, headers, receive, send, link)
-            elif method in ("GET", "DELETE") and kept_of(path) is not None:
-                if method != "GET":
-                    raise unknown_paths.wrong_method(method, path, "GET")
-                key = await self._caller(headers, "client")
-                await self._audit.serve_answers(scope, receive, send, key.id or key.name)
-            elif method == "GET" and (
-                path == listing.MODELS or path.startswith(f"{listing.MODELS}/")
-            ):
-                await self._caller(headers, "client")
-                await respond(send, 200, listing.models(self.config, path))
-            elif method == "GET" and path == "/":
-                content_type, body, more = index_page.page(headers)
-                await respond(send, 200, body, content_type=content_type, headers=more)
-            elif method == "GET" and path in ("/health", "/ready", "/metrics"):
-                await self._serve_status(path, headers, send)
-            else:
-                raise unknown_paths.unknown_path(method, path, headers)
+            await self._serve(scope, receive, send)
         except PipelineError as error:
-            self.refusals.refused(self._known(headers), error)
-            await respond_error(send, of_client(path, headers), error)
+            await self._refuse(path, headers, send, error)
         except MemoryError:
             log.error("out of memory", extra={"path": path})
             spent = Overloaded(
@@ -158,8 +132,42 @@ class Gateway:
                 code="gateway_memory",
                 retry_after_s=1,
             )
-            self.refusals.refused(self._known(headers), spent)
-            await respond_error(send, of_client(path, headers), spent)
+            await self._refuse(path, headers, send, spent)
+
+    async def _refuse(
+        self, path: str, headers: list[tuple[bytes, bytes]], send: Send, error: PipelineError
+    ) -> None:
+        self.refusals.refused(self._known(headers), error)
+        await respond_error(send, of_client(path, headers), error)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve what this process answers itself. Raises PipelineError."""
+        # the server sends no body after HEAD
+        path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
+        headers = scope["headers"]
+        if (served := self._served.get(path)) is not None:
+            if method != "POST" and any(name == b"upgrade" for name, _ in headers):
+                # agents that try a WebSocket first go on with POST after a 404
+                raise unknown_paths.unknown_path(method, path, headers)
+            if method != "POST":
+                raise unknown_paths.wrong_method(method, path, "POST")
+            link: Link | None = scope.get("extensions", {}).get(LINK, {}).get("link")
+            await self._serve_call(*served, headers, receive, send, link)
+        elif method in ("GET", "DELETE") and kept_of(path) is not None:
+            if method != "GET":
+                raise unknown_paths.wrong_method(method, path, "GET")
+            key = await self._caller(headers, "client")
+            await self._audit.serve_answers(scope, receive, send, key.id or key.name)
+        elif method == "GET" and (path == listing.MODELS or path.startswith(f"{listing.MODELS}/")):
+            await self._caller(headers, "client")
+            await respond(send, 200, listing.models(self.config, path))
+        elif method == "GET" and path == "/":
+            content_type, body, more = index_page.page(headers)
+            await respond(send, 200, body, content_type=content_type, headers=more)
+        elif method == "GET" and path in ("/health", "/ready", "/metrics"):
+            await self._serve_status(path, headers, send)
+        else:
+            raise unknown_paths.unknown_path(method, path, headers)
 
     def is_crowded(self, connections: int) -> bool:
         """Would `connections` of clients leave no descriptor for an upstream, or for the next
@@ -176,7 +184,7 @@ class Gateway:
     ) -> Send:
         """Return `send` that counts an answer of one of these statuses as refused."""
 
-        async def counting(message: MutableMapping[str, Any]) -> None:
+        async def counting(message: Message) -> None:
             if (
                 message["type"] == "http.response.start"
                 and (error := refused.get(message["status"])) is not None
@@ -239,8 +247,8 @@ class Gateway:
         link: Link | None,
     ) -> None:
         key = await self._caller(headers, "client")
-        named = _once(headers)
-        activity_s = _timeout(named.get(b"x-sluice-timeout-s"), self.limits.activity_s)
+        named = name_headers(headers)
+        activity_s = read_timeout(named, self.limits.activity_s)
         if self.draining:
             raise Overloaded(
                 "this gateway is shutting down; try again in 1 second", retry_after_s=1
@@ -256,7 +264,14 @@ class Gateway:
             raise Overloaded(few, code="gateway_descriptors", retry_after_s=1)
         place = self._admission.take(key)
         try:
-            body, digest = await self._body(named, receive, link, place)
+            body, digest = await read_body(
+                named,
+                receive,
+                link,
+                self.limits,
+                expect=partial(self.bus.starts.expect, place.key),
+                take=place.take_body,
+            )
             await place.begin()
             facts = CallFacts(
                 user_agent=named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
@@ -335,52 +350,6 @@ class Gateway:
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
 
-    async def _body(
-        self, named: dict[bytes, bytes], receive: Receive, link: Link | None, place: AdmittedCall
-    ) -> tuple[bytes, bytes]:
-        """Returns the request body and its hash: what policies read, what is recorded and what is
-        sent is held to it."""
-        limit = self.limits.body_bytes
-        if named.get(b"content-encoding", b"identity").lower() != b"identity":
-            refusal = (
-                "compressed request bodies are not supported; send the body as it is, without"
-                " content-encoding"
-            )
-            raise UnsupportedEncoding(refusal, param="content-encoding")
-        try:
-            size = int(named.get(b"content-length", b"0"))
-        except ValueError:
-            size = 0
-        if size > limit:
-            raise _too_large(limit)
-        self.bus.starts.expect(place.key, size)
-        parts, size, digest, until = [], 0, sha256(), time.monotonic() + self.limits.body_s
-        while True:
-            if link is not None and link.has_body():
-                # nothing is waited for, and a timer costs 8 us
-                message = await receive()
-            else:
-                message = await self._next_of_body(receive, until)
-            if message["type"] == "http.disconnect":
-                raise InvalidRequest("the client closed the connection")
-            part = message.get("body", b"")
-            size += len(part)
-            if size > limit:
-                raise _too_large(limit)
-            place.take_body(len(part))
-            self.bus.starts.expect(place.key, size)
-            parts.append(part)
-            digest.update(part)
-            if not message.get("more_body"):
-                return b"".join(parts), digest.digest()
-
-    async def _next_of_body(self, receive: Receive, until: float) -> MutableMapping[str, Any]:
-        try:
-            async with asyncio.timeout(min(self.limits.client_stall_s, until - time.monotonic())):
-                return await receive()
-        except TimeoutError:
-            raise TooSlow("the request body did not arrive in time", retry_after_s=1) from None
-
     def _start(
         self,
         key: Key,
@@ -395,7 +364,7 @@ class Gateway:
         client_session = sessions.NOTHING
         if not sessions.NAMED.isdisjoint(named):
             client_session = sessions.read_headers(
-                named, _text(named, b"x-sluice-session", MAX_SESSION_CHARS)
+                named, read_text(named, b"x-sluice-session", MAX_SESSION_CHARS)
             )
         return Start(
             call_id=layout.new_call_id(self.bus.shards),
@@ -405,7 +374,7 @@ class Gateway:
             endpoint=endpoint,
             key=key.name,
             policies=key.policies,
-            policy=_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
+            policy=read_text(named, b"x-sluice-policy", MAX_POLICY_CHARS),
             session=client_session.session,
             nonce=secrets.token_hex(16),
             deadline=at + int(self.limits.call_s * 1000),
@@ -438,51 +407,3 @@ class Gateway:
         dialect."""
         self.draining = True
         await timers.drain(self.bus, grace_s)
-
-
-def _once(headers: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return the headers by their names, of each the first. Raises InvalidRequest where one that
-    says how a call is served is there twice: two readers may differ."""
-    named = dict(headers[::-1])
-    if len(named) != len(headers):
-        for name, times in Counter(name for name, _ in headers).items():
-            if times > 1 and (
-                name.startswith(b"x-sluice-") or name in (b"content-length", b"content-encoding")
-            ):
-                shown = name.decode("latin-1")[:64]
-                raise InvalidRequest(
-                    f"the header {shown} is sent more than once",
-                    code="repeated_header",
-                    param=shown,
-                )
-    return named
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the request body is larger than {limit} bytes")
-
-
-def _timeout(value: bytes | None, default: float) -> float:
-    if value is None:
-        return default
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise InvalidRequest(
-            f"x-sluice-timeout-s must be a number of seconds up to {MAX_TIMEOUT_S:g}",
-            param="x-sluice-timeout-s",
-        )
-    return seconds
-
-
-def _text(named: dict[bytes, bytes], header: bytes, most: int) -> str:
-    value = named.get(header, b"")
-    if len(value) > most:
-        # two that differ behind the bound would be one in the record
-        raise InvalidRequest(
-            f"{header.decode()} has {len(value):,} characters; at most {most} are allowed",
-            param=header.decode(),
-        )
-    return value.decode("latin-1")

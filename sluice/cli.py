@@ -461,7 +461,7 @@ def _serve(
         logs.set_up(role, settings.log)
         config = load_config(settings.config)
         if role == "pages":
-            from sluice.check.check import with_presets
+            from sluice.check.policy_check import with_presets
 
             config = with_presets(config)
         runtime = settings.runtime(

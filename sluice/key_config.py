@@ -110,6 +110,6 @@ def key_config(config_path: Path | None) -> KeyConfig:
 
 
 def _own_key_name() -> str:
-    from sluice.up.up import KEY_NAME
+    from sluice.up.own_key import KEY_NAME
 
     return KEY_NAME

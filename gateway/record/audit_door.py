@@ -11,6 +11,7 @@ import contextlib
 from urllib.parse import quote
 
 from db.keyring import KeyRing
+from gateway.asgi import Receive, Scope, Send
 from gateway.record.pages_process import (
     AwayError,
     CrowdedError,
@@ -20,7 +21,6 @@ from gateway.record.pages_process import (
     read_body,
     request_bytes,
 )
-from gateway.relay import Receive, Scope, Send
 from protocol.audit_errors import error_body, error_headers
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
 from protocol.errors import (

@@ -6,9 +6,7 @@ read, and the client's address, which no client can say itself. Without that pro
 goes on. Must not know: keys, the record.
 """
 
-from collections.abc import MutableMapping
-from typing import Any
-
+from gateway.asgi import Message, Receive, Scope, Send
 from gateway.http_limits import LINK, Link
 from gateway.record.form_uploads import FormUploads
 from gateway.record.pages_process import (
@@ -19,7 +17,6 @@ from gateway.record.pages_process import (
     PagesProcess,
     request_bytes,
 )
-from gateway.relay import Receive, Scope, Send
 from protocol.bounds import MAX_RELAYS
 from protocol.errors import RequestError
 from settings.pages import PAGE_HEADERS
@@ -171,7 +168,7 @@ class PagesRelay:
         """Send what the HTTP server of the pages says itself, as of two hosts, with the headers
         that every answer of theirs has. What the pages say of the login stays here."""
 
-        async def send_on(message: MutableMapping[str, Any]) -> None:
+        async def send_on(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [header for header in message["headers"] if header[0] != LOGIN_HEADER]
                 for name, value in message["headers"]:

@@ -8,8 +8,8 @@ that comes in a moment, whoever sends them. Must not know: the content of a form
 import asyncio
 from collections import Counter
 
+from gateway.asgi import Receive
 from gateway.record.pages_process import read_body
-from gateway.relay import Receive
 from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES
 from protocol.errors import Overloaded, TooLarge, TooSlow
 

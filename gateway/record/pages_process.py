@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from gateway.admission import Shares
-from gateway.relay import Receive, Scope, Send
+from gateway.asgi import Receive, Scope, Send
 from streams.round_robin import RoundRobin
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from protocol.errors import PolicyFailed
 from settings.config import Config, Key
-from sluice.check.check import counts, expanded, passes_everything, unknown_policies, warnings
+from sluice.check.check import counts, unknown_policies, warnings
+from sluice.check.policy_check import expanded, passes_everything
 from sluice.check.store_check import TITLES, WITHIN_S, Checked, StoreCheck
 from sluice.errors import NotFit, SettingsError, Unavailable
 from sluice.policy_set import policy_set

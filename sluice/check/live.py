@@ -12,7 +12,7 @@ from typing import Any, cast
 import redis
 
 from settings.config import Config
-from sluice.check.check import expanded
+from sluice.check.policy_check import expanded
 from sluice.check.rights import FORBIDDEN, OPS, USERS
 from streams import layout
 from streams.health import NAMED, Found, Health

@@ -8,8 +8,7 @@ conversation is what precedes its turn.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from json.decoder import WHITESPACE  # type: ignore[attr-defined]
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -17,6 +16,7 @@ import msgspec
 
 from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
+from sluice.eval.json_items import items_of
 
 Label = Literal["harmful", "benign"]
 LABELS: tuple[Label, ...] = ("harmful", "benign")
@@ -110,7 +110,7 @@ def read(paths: Sequence[Path]) -> Dataset:
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
         before = len(cases)
-        for line, item in _items(path, raw, mistakes):
+        for line, item in items_of(path, raw, mistakes):
             place = f"{path} line {line}"
             try:
                 made = _cases(item, place)
@@ -151,107 +151,6 @@ def _refuse(mistakes: list[str]) -> NoReturn:
             ]
         )
     )
-
-
-# --- JSON with lines ---
-
-
-def _items(path: Path, raw: bytes, mistakes: list[str]) -> Iterator[tuple[int, Any]]:
-    """Yield each item with its line; what is not JSON is added to `mistakes`."""
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        mistakes.append(f"{path} line {raw[: error.start].count(bytes([10])) + 1}: it is not UTF-8")
-        return
-    is_list = text.lstrip()[:1] == "["
-    for line, item in _listed(text) if is_list else _lines(text):
-        if isinstance(item, str) and line:
-            mistakes.append(f"{path} line {line}: {item}")
-            if is_list:
-                return
-        else:
-            yield line, item
-
-
-def _lines(text: str) -> Iterator[tuple[int, Any]]:
-    # not splitlines: that also splits at characters that may stand in JSON text
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            item, end = _decoder.raw_decode(line, WHITESPACE.match(line, 0).end())
-            if line[end:].strip():
-                yield number, "there is more than one JSON value in this line"
-            else:
-                yield number, item if not isinstance(item, str) else [item]
-        except (ValueError, RecursionError) as error:
-            yield number, _not_json(error, "one JSON object a line, or a JSON list")
-
-
-def _listed(text: str) -> Iterator[tuple[int, Any]]:
-    """Items of a list, each parsed by itself, so that its line is known."""
-    at, line, counted = text.index("[") + 1, 1, 0
-    while True:
-        at = WHITESPACE.match(text, at).end()
-        # the lines since the last item, so that the whole is linear
-        line, counted = line + text.count("\n", counted, at), at
-        if text[at : at + 1] == "]":
-            behind = WHITESPACE.match(text, at + 1).end()
-            if behind < len(text):
-                yield (
-                    line + text.count("\n", at, behind),
-                    "something stands behind the end of the list",
-                )
-            return
-        try:
-            item, at = _decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            here = line + text.count("\n", counted, getattr(error, "pos", counted))
-            yield here, _not_json(error, "a JSON list")
-            return
-        yield line, item if not isinstance(item, str) else [item]
-        at = WHITESPACE.match(text, at).end()
-        if text[at : at + 1] == ",":
-            at += 1
-        elif text[at : at + 1] != "]":
-            yield (
-                line + text.count("\n", counted, at),
-                "it is not JSON: a comma or the end of the list is missing",
-            )
-            return
-
-
-def _not_json(error: Exception, wanted: str) -> str:
-    why = (
-        error.msg
-        if isinstance(error, json.JSONDecodeError)
-        else "it is nested too deeply"
-        if isinstance(error, RecursionError)
-        else error
-    )
-    return f"it is not JSON ({why}): the data is {wanted}"
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    by_name = dict(pairs)
-    if len(by_name) != len(pairs):
-        twice = next(
-            key
-            for number, (key, _) in enumerate(pairs)
-            if any(key == other for other, _ in pairs[:number])
-        )
-        raise ValueError(
-            f"the key {twice!r} is there twice; a call with such arguments is given as"
-            " `arguments_text`"
-        )
-    return by_name
-
-
-def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-_decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
 
 
 # --- the two forms ---

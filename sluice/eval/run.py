@@ -24,7 +24,7 @@ from protocol.errors import PolicyFailed
 from protocol.request import DialectName
 from settings.config import Config
 from settings.config_faults import did_you_mean
-from sluice.check import check
+from sluice.check import policy_check
 from sluice.check.presets_cli import step_of
 from sluice.check.sessions import Series
 from sluice.errors import SettingsError, StartError
@@ -95,7 +95,7 @@ def with_presets(config: Config, presets: Sequence[str]) -> Config:
     for text in presets:
         name, _, options = text.partition(":")
         made[text] = (step_of(name, options.split(",") if options else (), "--preset"),)
-        if mistakes := check.preset_mistakes(made[text][0]):
+        if mistakes := policy_check.preset_mistakes(made[text][0]):
             raise Mistakes(f"--preset {text}", mistakes)
     return config.model_copy(update={"policies": {**config.policies, **made}})
 

@@ -60,7 +60,7 @@ class Shows:
 def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) -> dict[str, Any]:
     """Try the calls of both lines on the policies `series`; return the fields of `Shows`. Raises
     PolicyFailed."""
-    from sluice.check import check, trial
+    from sluice.check import check, policy_check, trial
 
     shown: dict[str, Any] = {}
     for name, tool, arguments, message in (
@@ -80,7 +80,7 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
         shown[name] = (
             f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"
         )
-    if check.passes_everything(config.policies[series], search_path):
+    if policy_check.passes_everything(config.policies[series], search_path):
         shown["warning"] = f"NOTHING IS CONTROLLED: the policy {series!r} lets everything pass"
     return shown
 

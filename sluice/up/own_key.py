@@ -1,12 +1,17 @@
 """The key that `sluice up` makes at its first start and stores in the data directory, so that
-clients survive a restart."""
+clients survive a restart; and what that key may do."""
 
+import hashlib
 import secrets
 from pathlib import Path
+from typing import get_args
 
+from protocol.debug import Debug, Logger
+from settings.config import Config, Key
 from sluice.errors import SettingsError
 from sluice.private import write_private
 
+KEY_NAME = "sluice-up"
 PREFIX = "sk-sluice-"
 _RANDOM_BYTES = 32
 _CHARS = len(PREFIX) + 43
@@ -52,3 +57,28 @@ def _damage(text: bytes) -> str:
             f" guessed: it needs at least {MIN_CHARS}"
         )
     return ""
+
+
+def own_policies(config: Config) -> list[str]:
+    """Return what the key of `sluice up` may use: every series, `default` first where there is
+    one."""
+    return sorted(config.policies, key=lambda name: name != "default")
+
+
+def with_key(config: Config, key: str) -> Config:
+    """Return a configuration that has the key of `sluice up` too."""
+    generated = Key(
+        name=KEY_NAME,
+        sha256=hashlib.sha256(key.encode()).hexdigest(),
+        roles=("client", "auditor", "admin"),
+        policies=tuple(own_policies(config)),
+    )
+    return config.model_copy(
+        update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), generated)}
+    )
+
+
+def with_debug_logs(config: Config) -> Config:
+    """Who starts without a configuration looks around: each call of the key of `sluice up` has all
+    debug logs."""
+    return config.model_copy(update={"debug": Debug(loggers=get_args(Logger), keys=(KEY_NAME,))})

@@ -9,27 +9,23 @@ killed launcher left is swept before anything starts.
 import asyncio
 import contextlib
 import errno
-import fcntl
-import hashlib
 import json
 import os
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import Any
 
 from db.migrations.place import digest
-from protocol.debug import Debug, Logger
 from protocol.requests.addresses import bracketed
-from settings.config import Config, Key
+from settings.config import Config
 from sluice.check import check, doctor
 from sluice.config_file import Document, read
-from sluice.errors import Busy, SettingsError, StartError
+from sluice.errors import Busy, SettingsError
 from sluice.mistakes import Finding
 from sluice.private import write_private
 from sluice.processes import Spec, die_with_parent, sweep
@@ -37,21 +33,20 @@ from sluice.sentences import wrapped
 from sluice.settings import (
     ADDRESS_FILE,
     HANDED_FILE,
-    LOCK_FILE,
     URLS_FILE,
     Settings,
     check_urls,
     gateway_url,
 )
 from sluice.up import embedded
+from sluice.up.data_dir import locked, make_data_dir, writable
 from sluice.up.forks import ForkServer
 from sluice.up.greeting import Shows, greeting
-from sluice.up.own_key import own_key
+from sluice.up.own_key import own_key, own_policies, with_debug_logs, with_key
 from sluice.up.rehearsal import Rehearsal
 from sluice.up.supervisor import Supervisor
 from streams import lifecycle
 
-KEY_NAME = "sluice-up"
 START_S = 60.0
 WORKERS_STOP_S = 8.0
 SERVERS_STOP_S = 20.0
@@ -64,12 +59,7 @@ writers are three times as late when all cores are busy, at 0 the others are a f
 (docs/change/decisions.md). Strict calls wait for it."""
 PAGES_NICE = 10
 """Niceness of the pages: who reads may wait, a stream may not."""
-_OURS = {LOCK_FILE, "key", "logs", "run", "valkey", "postgres"}
-"""Names of which one at least is in a data directory that was used, or prepared."""
 LARGEST_LOG_BYTES = 10 * 2**20
-PROBE_BYTES = 2**20
-"""Written once to see whether the disk has room: what a start writes before the servers write
-theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +144,7 @@ def run(
         data_dir = make_data_dir(settings.data_dir)
         # whatever is written from now on is closed to other users
         os.umask(0o077)
-        with _writable(settings.data_dir), _locked(data_dir):
+        with writable(settings.data_dir), locked(data_dir):
             for name in sweep(data_dir / "run", grace_s=SWEEP_S):
                 say(f"{name} was left behind by an earlier run and is ended")
             if settings.port == 0:
@@ -162,10 +152,10 @@ def run(
             check_port(settings.host, settings.port)
             key = own_key(data_dir)
             if settings.config is None:
-                config = _with_debug_logs(config)
+                config = with_debug_logs(config)
             plan = UpPlan(
                 settings,
-                _with_key(config, key),
+                with_key(config, key),
                 data_dir,
                 key,
                 workers,
@@ -393,67 +383,6 @@ class _Launcher:
             (self._plan.data_dir / URLS_FILE).unlink(missing_ok=True)
 
 
-def make_data_dir(path: Path) -> Path:
-    """Make the data directory, closed to other users (as root: to be passed through only); return
-    its full path. Raises StartError."""
-    mode = 0o711 if os.geteuid() == 0 else 0o700
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        full = path.resolve(strict=True)
-        _check_own(full)
-        full.chmod(mode)
-        (full / "logs").mkdir(mode=0o700, exist_ok=True)
-        (full / "run").mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=full) as probe:
-            probe.write(bytes(PROBE_BYTES))
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    return full
-
-
-def _check_own(folder: Path) -> None:
-    """Raise SettingsError for a folder with somebody's files: it would be closed to other users,
-    and filled with ours."""
-    there = {path.name for path in folder.iterdir()} - {"lost+found"}
-    if there and not there & _OURS:
-        raise SettingsError(
-            f"{folder} holds other files and no data of Sluice: choose a folder of its own with"
-            " --data-dir or SLUICE_DATA_DIR"
-        )
-
-
-@contextlib.contextmanager
-def _writable(path: Path) -> Iterator[None]:
-    """Make one sentence of the errors of a full disk, ours or a server's."""
-    try:
-        yield
-    except StartError as error:
-        if not embedded.lacks_room(str(error), path):
-            raise
-        raise StartError(
-            f"the disk of the data directory {path} is full (a new one takes about 50 MB): make"
-            " room there, or choose another with --data-dir or SLUICE_DATA_DIR. What failed:"
-            f" {error}"
-        ) from error
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
-            raise
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> StartError:
-    what = (
-        "make room there, or choose"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        else "choose"
-    )
-    reason = (error.strerror or type(error).__name__).lower()
-    return StartError(
-        f"the data directory {path} cannot be written ({reason}): {what} another with --data-dir or"
-        " SLUICE_DATA_DIR"
-    )
-
-
 def check_port(host: str, port: int) -> None:
     """Raise Busy when something listens there, SettingsError when this user or machine cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -477,51 +406,6 @@ def check_port(host: str, port: int) -> None:
                     raise SettingsError(
                         f"{host} is not an address of this machine: correct SLUICE_HOST"
                     ) from None
-
-
-@contextlib.contextmanager
-def _locked(data_dir: Path) -> Iterator[None]:
-    with open(os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Busy(
-                f"another `sluice up`{_holder(file)} runs on {data_dir}: stop it, or choose another"
-                " --data-dir"
-            ) from None
-        file.truncate()
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-def _holder(file: IO[str]) -> str:
-    pid = file.read(20).strip()
-    return f" (pid {pid})" if pid.isdigit() else ""
-
-
-def own_policies(config: Config) -> list[str]:
-    """Return what the key of `sluice up` may use: every series, `default` first where there is
-    one."""
-    return sorted(config.policies, key=lambda name: name != "default")
-
-
-def _with_key(config: Config, key: str) -> Config:
-    generated = Key(
-        name=KEY_NAME,
-        sha256=hashlib.sha256(key.encode()).hexdigest(),
-        roles=("client", "auditor", "admin"),
-        policies=tuple(own_policies(config)),
-    )
-    return config.model_copy(
-        update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), generated)}
-    )
-
-
-def _with_debug_logs(config: Config) -> Config:
-    """Who starts without a configuration looks around: each call of the key of `sluice up` has all
-    debug logs."""
-    return config.model_copy(update={"debug": Debug(loggers=get_args(Logger), keys=(KEY_NAME,))})
 
 
 def _lay_tables(database_url: str) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.betas import client_betas
+from gateway.call.request import client_betas
 from providers.endpoints import joined
 
 BETA = b"anthropic-beta"

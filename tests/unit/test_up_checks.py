@@ -20,9 +20,9 @@ from settings.shipped import DESTRUCTIVE
 from sluice.errors import Busy, NotFit, SettingsError, StartError
 from sluice.private import write_private
 from sluice.settings import load_settings
-from sluice.up import embedded, up
+from sluice.up import data_dir, embedded, up
 from sluice.up.greeting import greeting
-from sluice.up.own_key import own_key
+from sluice.up.own_key import KEY_NAME, own_key, with_debug_logs, with_key
 from tests.support.servers.ports import free_port
 
 URL, KEY = "http://127.0.0.1:8080", "sk-sluice-abc"
@@ -45,9 +45,9 @@ def test_a_foreign_address_is_one_sentence() -> None:
 
 
 def test_the_data_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
-    made = up.make_data_dir(tmp_path / "a" / "b")
+    made = data_dir.make_data_dir(tmp_path / "a" / "b")
     assert stat.S_IMODE(made.stat().st_mode) & 0o066 == 0
-    assert up.make_data_dir(made) == made
+    assert data_dir.make_data_dir(made) == made
 
 
 def test_a_data_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_data_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) ->
         StartError,
         match=r"cannot be written \(.*\): choose another with --data-dir or SLUICE_DATA_DIR$",
     ):
-        up.make_data_dir(tmp_path / "file" / "data")
+        data_dir.make_data_dir(tmp_path / "file" / "data")
 
 
 def test_the_key_is_kept_closed_and_stays_the_same(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_start_on_a_disk_that_is_full_later_is_one_sentence(tmp_path: Path) ->
             r" with"
         ),
     ):
-        with up._writable(tmp_path):
+        with data_dir.writable(tmp_path):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    with pytest.raises(FileNotFoundError), up._writable(tmp_path):
+    with pytest.raises(FileNotFoundError), data_dir.writable(tmp_path):
         (tmp_path / "none").read_text()
 
 
@@ -146,7 +146,7 @@ def test_a_database_has_its_place_only_when_it_is_whole(
 def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_file() -> None:
     noop = (PolicyStep(use="noop"),)
     other = Key(name="other", sha256="0" * 64)
-    config = up._with_key(Config(policies={"a": noop, "default": noop}, keys=(other,)), KEY)
+    config = with_key(Config(policies={"a": noop, "default": noop}, keys=(other,)), KEY)
     assert config.keys[0] == other
     assert config.keys[1].sha256 == sha256(KEY.encode()).hexdigest()
     assert config.keys[1].policies == ("default", "a")
@@ -155,13 +155,13 @@ def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_f
 
 
 def test_the_configuration_survives_being_handed_to_the_processes() -> None:
-    config = up._with_key(Config(), KEY)
+    config = with_key(Config(), KEY)
     assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
 
 
 def test_without_a_file_the_own_key_has_all_debug_logs_and_no_other() -> None:
-    config = up._with_key(up._with_debug_logs(Config()), KEY)
-    assert set(config.debug.loggers) == set(BITS) and config.debug.keys == (up.KEY_NAME,)
+    config = with_key(with_debug_logs(Config()), KEY)
+    assert set(config.debug.loggers) == set(BITS) and config.debug.keys == (KEY_NAME,)
     assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
     assert Config().debug.loggers == ()
 
@@ -278,7 +278,7 @@ def test_whatever_fails_on_a_full_disk_is_said_to_be_its_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, free: int, is_room: bool
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
-    with pytest.raises(StartError) as raised, up._writable(tmp_path):
+    with pytest.raises(StartError) as raised, data_dir.writable(tmp_path):
         raise StartError(said)
     assert str(raised.value).endswith(said)
     assert str(raised.value).startswith(
@@ -304,15 +304,15 @@ def test_a_folder_with_other_files_is_not_taken_for_the_data(tmp_path: Path) -> 
     with pytest.raises(
         SettingsError, match="holds other files and no data of Sluice: choose a folder of its own"
     ):
-        up.make_data_dir(tmp_path)
+        data_dir.make_data_dir(tmp_path)
     assert tmp_path.stat().st_mode == before and [one.name for one in tmp_path.iterdir()] == [
         "thesis.txt"
     ]
     (tmp_path / "key").write_text("k" * 30)
-    up.make_data_dir(tmp_path)
+    data_dir.make_data_dir(tmp_path)
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "lost+found").mkdir()
-    up.make_data_dir(tmp_path / "disk")
+    data_dir.make_data_dir(tmp_path / "disk")
 
 
 def test_people_are_told_where_the_pages_are_unless_there_are_none() -> None:
