@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from policy import session
 from policy.base import Judgement, JudgeQuestion
 from policy.loading import load
-from policy.session import chain
 from policy.session.effects import SESSION_VERSION
 from protocol.dialects.table import DEFAULT
 from protocol.events import TextDelta
@@ -131,7 +131,7 @@ def _noted_faults() -> Iterator[list[str]]:
             )
 
     handler.emit = note  # type: ignore[method-assign]
-    logger = logging.getLogger(chain.__name__)
+    logger = logging.getLogger(session.__name__)
     logger.addHandler(handler)
     try:
         yield faults
