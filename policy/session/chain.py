@@ -348,7 +348,12 @@ class Chain:
                 if is_foreign
                 else block
             )
-            returned = hook_result(policy, "on_other", self.context.call_id, argument)
+            try:  # here, and not by `hook_result`: a call may have many such blocks
+                returned: object = policy.on_other(argument)
+            except TookTooLong:
+                raise
+            except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the block is blocked
+                returned = fault(policy, "on_other", self.context.call_id)
             if not isinstance(returned, Allow):
                 return self.blocked(policy, "on_other", returned), policy_name(policy)
         return ALLOW, ""

@@ -22,9 +22,10 @@ from policy.base import (
 from policy.scores import ProtocolChoice
 from policy.session import checked, nonces
 from policy.session.chain import Chain
-from policy.session.faults import fault, hook_result, policy_name
+from policy.session.faults import fault, policy_name
 from protocol.bounds import MAX_ASKS
 from protocol.bytes.json_strict import AmbiguousJson
+from protocol.errors import TookTooLong
 from protocol.records import VerdictName
 from protocol.requests.copied import copied_json
 
@@ -160,9 +161,16 @@ class Decision:
             self._chain.context.call_id,
         )
         call = self._given(policy, is_asked=judgement is None)
-        verdict = hook_result(
-            policy, hook, call_id, *((call,) if judgement is None else (call, judgement))
-        )
+        try:  # here, and not by `hook_result`: that costs a call with tools 0.4 %
+            verdict: object = (
+                policy.on_tool_call(call)
+                if judgement is None
+                else policy.on_judgement(call, judgement)
+            )
+        except TookTooLong:
+            raise
+        except BaseException:  # noqa: BLE001 - foreign code: whatever it raised, the call is blocked
+            return fault(policy, hook, call_id)
         if verdict is ALLOW:
             return ALLOW
         if not isinstance(verdict, _VERDICTS):

@@ -81,11 +81,13 @@ class _Output:
                 written[name] = self._walk(self._definitions.get(name), 0)
                 edges[name] = self._uses
                 waiting += self._uses
+        if not written:
+            return result
         try:
             TopologicalSorter(edges).prepare()
         except CycleError as error:
             raise Unsupported("it is recursive") from error
-        return result | {"$defs": {k: written[k] for k in sorted(written)}} if written else result
+        return result | {"$defs": {name: written[name] for name in sorted(written)}}
 
     def _walk(self, schema: Any, depth: int) -> dict[str, Any]:
         if not isinstance(schema, dict):

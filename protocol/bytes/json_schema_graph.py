@@ -233,8 +233,10 @@ class Graph:
         self.root = self._node(schema)
         while self._waiting:
             self._link(*self._waiting.pop())
+        same = {node: node.same for node in self._nodes.values() if node.same}
         try:
-            TopologicalSorter({node: node.same for node in self._nodes.values()}).prepare()
+            if same:  # seldom, and an empty graph costs too
+                TopologicalSorter(same).prepare()
         except CycleError as error:
             # it says nothing, and asking it again what it evaluated takes exponential time
             raise UnclearSchema("a part of it applies itself to the same value") from error
