@@ -34,7 +34,7 @@ from policy.base import Judgement, JudgeQuestion
 from policy.judging.prompt import SYSTEM
 from policy.session.effects import JudgeRequest
 from sluice.bench import RunningSluice, cpu_s, started
-from sluice.load import Load, StreamFigures
+from sluice.bench_client import Load, StreamFigures
 from streams import layout
 from streams.connection import Connection
 from workers.judge_queue import JudgeQueue

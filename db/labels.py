@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from db.engine import reading
 from db.models import Label
-from db.read.items import JsonObject, time
+from db.read.json_rows import JsonObject, time
 from db.text import from_column, to_column
 from protocol.errors import InvalidRequest, NotFound
 

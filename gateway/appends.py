@@ -17,7 +17,7 @@ from gateway.call.calls import CHANNEL_MAX, OpenCall
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Entry
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 
 RETRY_S = 0.05
 _Batch = list[tuple[OpenCall, list[Entry]]]

@@ -11,11 +11,11 @@ from typing import Any
 
 from gateway.appends import Appends
 from gateway.call.calls import OpenCall
-from gateway.commits import CommitGate
 from gateway.heartbeat import Heartbeat
-from gateway.lost import UnrecordedCalls
-from gateway.replies import Replies
+from gateway.reply_stream import Replies
 from gateway.starts import Starts
+from gateway.strict_commits import CommitGate
+from gateway.unrecorded_calls import UnrecordedCalls
 from protocol.dialects.table import DEFAULT
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
 from settings.config import Limits

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from gateway.call.calls import OpenCall
-from gateway.commits import CommitGate
-from gateway.lost import UnrecordedCalls
-from gateway.replies import Replies
+from gateway.reply_stream import Replies
+from gateway.strict_commits import CommitGate
+from gateway.unrecorded_calls import UnrecordedCalls
 from protocol.errors import StreamConnectionLost
 from protocol.records import STREAM_LOST
 from settings.config import Limits

@@ -12,17 +12,17 @@ import uvicorn
 
 from db.keyring import KeyRing
 from db.migrations.place import newest
-from db.state.watch import Watch
+from db.state.polling import Watch
 from gateway import descriptors, timers
 from gateway.bus import Bus
-from gateway.debugging import Switches
+from gateway.debug_choice import Switches
 from gateway.http_limits import Crowd, bounded_connection
+from gateway.policy_sets import PolicySets
 from gateway.ready_and_metrics import Status
-from gateway.record.audit_door import AuditDoor
-from gateway.record.door import PagesRelay
+from gateway.record.audit_proxy import AuditDoor
+from gateway.record.pages_proxy import PagesRelay
 from gateway.routes import Gateway
 from gateway.server import Server
-from gateway.sets import PolicySets
 from gateway.upstream import Upstreams
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.config import Key

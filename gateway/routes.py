@@ -27,14 +27,14 @@ from gateway.call.request import (
     read_timeout,
 )
 from gateway.call.traffic_lines import TrafficLines
-from gateway.debugging import Switches
+from gateway.debug_choice import Switches
 from gateway.http_limits import LINK, Link
+from gateway.policy_sets import PolicySets
 from gateway.ready_and_metrics import Status
-from gateway.record.audit_door import AuditDoor, auditor_of, is_audit
-from gateway.record.door import LOGIN, PagesRelay, is_page
+from gateway.record.audit_proxy import AuditDoor, auditor_of, is_audit
+from gateway.record.pages_proxy import LOGIN, PagesRelay, is_page
 from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Relay, respond, respond_error
-from gateway.sets import PolicySets
 from gateway.upstream import Upstreams
 from protocol import unknown_paths
 from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES
@@ -55,7 +55,7 @@ from protocol.errors import (
 from protocol.records import MAX_USER_AGENT_CHARS, CallFacts
 from protocol.request import Endpoint
 from settings.config import Config, Key, Role
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 from streams import layout
 from streams.identity import Identity
 from streams.layout import Start

@@ -13,8 +13,8 @@ from settings.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Start
-from streams.outcomes import Outcome
-from streams.tick import Tick
+from streams.script_outcomes import Outcome
+from streams.tick_batches import Tick
 
 log = logging.getLogger(__name__)
 LARGE = 64 * 1024

@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from gateway.bus import Bus
-from gateway.sets import PolicySets
+from gateway.policy_sets import PolicySets
 from protocol.errors import AuditUnavailable, Overloaded, StreamConnectionLost, StreamTimeout
 from settings.config import Limits
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from db.engine import reading
 from db.read import overview
-from db.read.items import time as iso
+from db.read.json_rows import time as iso
 from db.read.queries import AuditReader
 from pages.page import Services
 from protocol.errors import AuditUnavailable, RateLimited, StreamConnectionLost, StreamProtocolError

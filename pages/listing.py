@@ -25,7 +25,7 @@ from db.filters import (
     parse_filters,
     read_cursor,
 )
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from db.read.queries import AuditReader
 from pages import links
 from pages.page import PageRequest, SeeOther

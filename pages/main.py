@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from pages.http.connection import BrowserConnection, FromGateway
-from pages.http.lazy import Lazy, Loaded
+from pages.http.lazy_app import Lazy, Loaded
 from protocol.dialects.table import kept_of
 from settings.runtime import Runtime
 from streams import lifecycle

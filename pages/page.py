@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
 
+from db.debug_switches import DebugSwitches
 from db.labels import Labels
 from db.read.queries import AuditReader
-from db.switches import DebugSwitches
 from protocol.errors import InvalidRequest
 from settings.runtime import Runtime
 

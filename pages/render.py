@@ -11,14 +11,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from db.filters import LEAST_PREFIX
-from db.read.items import time as iso
+from db.read.json_rows import time as iso
 from pages import links, verdicts
 from pages.assets import address
 from pages.escape import beginning, coloured, exact, moment, seen, spelled, text_of
 from pages.page import Page, PageRequest
 from pages.pretty import pretty
 from protocol.reasons import worded
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 
 CELL = 160
 """Characters that a cell of a list shows."""

@@ -20,7 +20,7 @@ from types import ModuleType
 
 from pydantic import ValidationError
 
-from policy import call_state, preset
+from policy import call_state, preset_files
 from policy.base import HOOKS, Context, Policy, is_built_in
 from policy.hooks import check_hooks, raised_at
 from protocol.bounds import MAX_NAME_CHARS
@@ -83,17 +83,17 @@ def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator
     """The steps, with what presets stand for in their place; which preset of which version it is
     counts too."""
     for step in series:
-        if step.use != preset.USE:
+        if step.use != preset_files.USE:
             yield step
             continue
-        definition, options = preset.preset_of(step)
+        definition, options = preset_files.preset_of(step)
         digest.update(
             json.dumps(
                 [definition.name, definition.version, options], sort_keys=True, default=str
             ).encode()
         )
         try:
-            yield from preset.expanded([step])
+            yield from preset_files.expanded([step])
         except ValidationError as error:
             raise PolicyFailed(
                 f"the preset {definition.name!r} cannot be loaded: {_first_problem(error)}"

@@ -233,7 +233,7 @@ MAX_KNOWN_JUDGES = 1_000
 
 LARGE_STEP_BYTES = 32 * 1024
 """The largest step that a policy worker takes on its event loop; larger ones are taken beside it
-(workers/lane.py)."""
+(workers/cpu_lane.py)."""
 HEAVY_BYTES = 128 * 1024
 """Arguments of incomplete tool calls, past which every step of their answer is taken beside the
 loop: one of the steps decides."""

@@ -91,6 +91,6 @@ def _for(request: ChatRequest, target: Target) -> ChatRequest | NeutralRequest:
     in neutral parts."""
     if request.dialect == target.dialect:
         return request
-    from protocol.requests.arranged import arranged
+    from protocol.requests.provider_order import arranged
 
     return arranged(CLIENTS[request.dialect].neutral(request))

@@ -29,7 +29,7 @@ class Column:
     is_content: bool = False
     """A redaction empties it."""
     is_indexed: bool = False
-    """An index holds it, so it is cut (`db.write.fit`)."""
+    """An index holds it, so it is cut (`db.write.fit_columns`)."""
     is_searched: bool = False
     """A text search holds it, so it is cut likewise."""
     is_stored: bool = True

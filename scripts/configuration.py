@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
-from policy import preset
+from policy import preset_files
 from policy.builtin import control_options as control
 from policy.builtin import rule_options, text_replace, tool_judge
 from policy.loading import BUILT_IN
-from policy.monitors import acts
+from policy.monitors import effect_monitor
 from policy.monitors import model as model_monitor
 from policy.monitors import secrets as secrets_monitor
 from policy.monitors import sql as sql_monitor
@@ -110,8 +110,8 @@ _SECTIONS: dict[type[BaseModel], str] = {
     control.ControlOptions: "control",
     control.MonitorStep: "control: monitors[]",
     model_monitor.ModelOptions: "control: monitors[] with use: model",
-    acts.PlaceOptions: "control: monitors[] with use: shell, paths or network",
-    acts.ReadingOptions: "control: monitors[] with use: shell",
+    effect_monitor.PlaceOptions: "control: monitors[] with use: shell, paths or network",
+    effect_monitor.ReadingOptions: "control: monitors[] with use: shell",
     secrets_monitor.SecretsOptions: "control: monitors[] with use: secrets",
     sql_monitor.SqlOptions: "control: monitors[] with use: sql",
     control.StepOptions: "control: steps[]",
@@ -147,8 +147,8 @@ def page() -> str:
 def _presets() -> Iterator[str]:
     """The presets, each with its options."""
     yield _PRESETS
-    for name in preset.names():
-        one = preset.preset(name)
+    for name in preset_files.names():
+        one = preset_files.preset(name)
         about = f"### {name}\n\nVersion {one.version}. {' '.join(one.about.split())}\n"
         rows = [
             (f"`{key}`", _option_type(option), _option_default(option), option.about)
@@ -157,7 +157,7 @@ def _presets() -> Iterator[str]:
         yield f"{about}\n{table(('key', 'type', 'default', 'meaning'), rows)}" if rows else about
 
 
-def _option_type(option: preset.PresetOption) -> str:
+def _option_type(option: preset_files.PresetOption) -> str:
     words = {
         "text": "text",
         "list": "list of texts",
@@ -167,7 +167,7 @@ def _option_type(option: preset.PresetOption) -> str:
     return ", ".join(f"`{value}`" for value in option.one_of) or words[option.type]
 
 
-def _option_default(option: preset.PresetOption) -> str:
+def _option_default(option: preset_files.PresetOption) -> str:
     if option.is_needed:
         return "required"
     return (

@@ -29,7 +29,7 @@ from protocol.debug import Debug
 from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from protocol.server_tools.added import check_servers, check_tools
-from settings import shipped
+from settings import defaults
 from settings.config_faults import Faults, Place, faults_between
 from settings.pages import Pages
 from settings.retention import Retention
@@ -137,7 +137,7 @@ class PolicyStep(BaseModel):
 
 
 _SHIPPED = {
-    name: tuple(map(PolicyStep.model_validate, steps)) for name, steps in shipped.POLICIES.items()
+    name: tuple(map(PolicyStep.model_validate, steps)) for name, steps in defaults.POLICIES.items()
 }
 
 
@@ -515,18 +515,18 @@ class Config(_Strict):
 
 _SAID_PATTERNS, _SAID_CHARS = 10, 60
 """How patterns are described in an error that a client reads."""
-DEMO = shipped.DEMO
+DEMO = defaults.DEMO
 """The built-in scripted upstream; it speaks the dialect of the model asked for."""
 DEMO_MODELS: dict[str, DialectName | None] = {"demo": None} | {
     f"demo-{name}": name for name in CLIENTS
 }
 """`demo` answers in the client's own dialect; the others always in theirs, so that crossing can be
 tried with no provider key."""
-SCRIPTS: dict[str, DialectName | None] = {shipped.SCRIPT: None} | {
-    f"{shipped.SCRIPT}-{name}": name for name in CLIENTS
+SCRIPTS: dict[str, DialectName | None] = {defaults.SCRIPT: None} | {
+    f"{defaults.SCRIPT}-{name}": name for name in CLIENTS
 }
 """Upstreams of the scripted model: `script` answers in the client's own dialect, the others always
 in theirs."""
 BUILT_IN = frozenset((DEMO, *SCRIPTS))
 """Names of upstreams that no configuration may give."""
-DEMO_JUDGE = shipped.DEMO_JUDGE
+DEMO_JUDGE = defaults.DEMO_JUDGE

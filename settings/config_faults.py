@@ -8,9 +8,9 @@ from typing import Any
 from protocol.dialects.base import Dialect
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.server_tools.added import check_families
-from settings import shipped
+from settings import defaults
 
-_SCRIPTS = (shipped.SCRIPT, *(f"{shipped.SCRIPT}-{name}" for name in CLIENTS))
+_SCRIPTS = (defaults.SCRIPT, *(f"{defaults.SCRIPT}-{name}" for name in CLIENTS))
 Place = tuple[str | int, ...]
 """Where something stands in the file: keys of mappings, and numbers of list items from 0."""
 
@@ -46,9 +46,9 @@ def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     `raw` is the file as it was read. What has another form than it should is passed over: that is
     reported elsewhere.
     """
-    upstreams, policies = raw.get("upstreams", {}), raw.get("policies", shipped.POLICIES)
+    upstreams, policies = raw.get("upstreams", {}), raw.get("policies", defaults.POLICIES)
     if isinstance(upstreams, Mapping):
-        for name in (shipped.DEMO, *_SCRIPTS):
+        for name in (defaults.DEMO, *_SCRIPTS):
             if name in upstreams:
                 yield (
                     (
@@ -96,7 +96,7 @@ def _faults_of_route(
         if what := next((what for what in ("server_tools", "mcp_servers") if route.get(what)), ""):
             yield (*place, what), f"{name!r} is the scripted model, which runs no tools"
     elif name not in upstreams:
-        near = did_you_mean(name, [*map(str, upstreams), shipped.SCRIPT])
+        near = did_you_mean(name, [*map(str, upstreams), defaults.SCRIPT])
         yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
     elif route.get("server_tools") or route.get("mcp_servers"):
         upstream = upstreams[name]

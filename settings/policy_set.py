@@ -3,7 +3,7 @@ begin.
 
 Gateways do not run policy code, so the name is computed from the configuration and the bytes of the
 sources. Policy workers compute theirs in the same way and take only calls whose START names it.
-Pure: reading the files is the work of `sluice.policy_set`.
+Pure: reading the files is the work of `sluice.policy_set_name`.
 """
 
 import hashlib

@@ -28,8 +28,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from providers.http1 import Origin
+from sluice.bench_client import Load, StreamFigures
 from sluice.errors import SettingsError, StartError
-from sluice.load import Load, StreamFigures
 from sluice.settings import URLS_FILE
 
 START_S = 60.0

@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 from sluice.errors import Busy, StartError, Unavailable
 from sluice.processes import heed_signals
 from sluice.sentences import wrapped
@@ -64,7 +64,7 @@ class _Group(TyperGroup):
             from pydantic import ValidationError
 
             if isinstance(error.__cause__, ValidationError):
-                from sluice.mistakes import plain
+                from sluice.config_mistakes import plain
 
                 error.message = plain(error.__cause__)
             raise
@@ -492,7 +492,7 @@ def _check_upstreams(file: Path | None, config: "Config") -> None:
     it, or its key cannot be read."""
     if config.upstreams:
         from sluice.check import check
-        from sluice.mistakes import Mistakes
+        from sluice.config_mistakes import Mistakes
 
         if mistakes := list(check.upstream_mistakes(config)):
             raise Mistakes(str(file), mistakes)

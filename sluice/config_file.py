@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from settings.config import Config
 from settings.config_faults import Place, faults_between
+from sluice.config_mistakes import Finding, Mistakes, findings, locate
 from sluice.errors import SettingsError
-from sluice.mistakes import Finding, Mistakes, findings, locate
 
 SECTIONS = "upstreams, models, policies, limits, keys, pages"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from db.read.items import time
+from db.read.json_rows import time
 from protocol.errors import NotFound, PipelineError
 from settings.config import LISTS, SETTINGS, Key, Setting
 from sluice.audit.audit_run import fail

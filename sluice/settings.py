@@ -23,7 +23,7 @@ from sluice.config_file import load_config as load_config
 from sluice.config_file import parse_config as parse_config
 from sluice.errors import SettingsError
 from sluice.logs import Level
-from sluice.policy_set import policy_set
+from sluice.policy_set_name import policy_set
 
 PREFIX = "SLUICE_"
 URLS_FILE = "urls.json"
@@ -273,7 +273,7 @@ def load_settings(**overrides: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
-        from sluice.mistakes import plain
+        from sluice.config_mistakes import plain
 
         name = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
         raise SettingsError(f"{PREFIX}{name.upper()}: {plain(error)}") from None

@@ -10,7 +10,7 @@ import logging
 import time
 
 from protocol.errors import AuditUnavailable
-from settings.spans import span
+from settings.time_spans import span
 
 log = logging.getLogger(__name__)
 WARN_S = 2.0

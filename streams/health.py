@@ -14,7 +14,7 @@ import redis
 
 from settings.config import Config
 from settings.retention import AGREE_S
-from settings.spans import span
+from settings.time_spans import span
 from streams import fitness, heartbeats, layout
 from streams.clock import WARN_S
 from streams.gateways import gateway_faults, live_gateways

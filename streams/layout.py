@@ -32,7 +32,7 @@ changing the number of shards moves no open call.
     debug        stream   lines of debug logs, and what gateways refused; group `debug`. It keeps
     the newest, in bounded memory debug-lost   string   how many of these lines are known to be lost
     memory       hash     what Redis holds for each API key until it is free
-    (`streams.memory_scripts`) debug-seen   hash     what the audit writers have of each process:
+    (`streams.key_memory_scripts`) debug-seen   hash     what the audit writers have of each process:
     `SHARD PROCESS` how many of its lines were sent until then,
                           `lost PROCESS` how many it did not send
 
@@ -279,7 +279,7 @@ def counts_key(shard: int) -> str:
 
 
 def memory_key(shard: int) -> str:
-    """Hash: what is charged to each API key (`streams.memory_scripts`)."""
+    """Hash: what is charged to each API key (`streams.key_memory_scripts`)."""
     return f"{tag(shard)}memory"
 
 

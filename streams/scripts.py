@@ -1,6 +1,6 @@
 """A function for each Lua script (`streams/lua/`): what it takes, and what its answer means.
 
-Only this module, `streams.judge_scripts` and `streams.memory_scripts` know the order of a script's
+Only this module, `streams.judge_scripts` and `streams.key_memory_scripts` know the order of a script's
 keys and arguments.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from streams import layout, lua
 from streams.connection import Argument, Connection, RedisError, pack, pack_large
 from streams.layout import Start
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 
 MAX_TAKEOVERS = 4
 """A call taken over so often without an output in between ends, whatever its owners died of."""

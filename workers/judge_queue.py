@@ -20,7 +20,7 @@ from policy.session.effects import JudgeRequest
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from streams import connection, judge_scripts, layout
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 
 FUNCTION = "judge"
 LOST = (RedisError, OSError, RuntimeError)

@@ -16,7 +16,7 @@ from protocol.errors import StreamConnectionLost
 from settings.runtime import Runtime
 from streams import heartbeats, layout, lifecycle, scripts
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
-from workers.lane import interrupt
+from workers.cpu_lane import interrupt
 
 log = logging.getLogger(__name__)
 FORGET_MS, FORGET_EVERY_S = 3_600_000, 600

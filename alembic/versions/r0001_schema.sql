@@ -577,7 +577,7 @@ $$;
 
 -- The time by which something old may go: the earliest of three clocks, if they agree. A clock that is ahead makes the rows of today look
 -- old. So every function that deletes or drops rows for their age asks this one instead of now(). Its caller first tells the session what
--- its own clock and Redis' say (db/clocks.py). Where it did not, or where the clocks differ, the answer is NULL, and nothing is older.
+-- its own clock and Redis' say (db/agreed_time.py). Where it did not, or where the clocks differ, the answer is NULL, and nothing is older.
 CREATE FUNCTION sluice_agreed_now() RETURNS timestamptz LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN count(*) = 3 AND max(clock.at) - min(clock.at) <= interval '3600 seconds' THEN min(clock.at) END
     FROM (

@@ -13,7 +13,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from db.filters import Filters, created_at, first_id, parse_filters
-from db.read.items import JsonObject, time
+from db.read.json_rows import JsonObject, time
 from db.text import from_column
 from protocol.bounds import MAX_PAGE
 from protocol.errors import InvalidRequest

@@ -28,7 +28,7 @@ from db.models import (
     RequestBody,
     ScoreRow,
 )
-from db.read.items import (
+from db.read.json_rows import (
     JsonObject,
     attempt_item,
     block_item,

@@ -225,7 +225,7 @@ class RowKey(NamedTuple):
 def values(filters: Filters) -> dict[str, Any]:
     """Return the parameters of all statements for these filters, but for `limit`."""
     names = "session model key key_id name verdict policy words state label".split()
-    # as what is long was stored (`db.write.fit`); words have an index of their own
+    # as what is long was stored (`db.write.fit_columns`); words have an index of their own
     filter_values = {
         name: str(value) for name in names if (value := getattr(filters, name)) is not None
     }

@@ -9,9 +9,9 @@ from uuid import UUID
 from sqlalchemy import Select, exists, func, inspect, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from db.dead_letters import OF_CALL
 from db.filters import created_at
-from db.holes import KIND as HOLE
-from db.letters import OF_CALL
+from db.missing_records import KIND as HOLE
 from db.models import (
     Attempt,
     BlockRow,
@@ -27,7 +27,7 @@ from db.models import (
     ScoreRow,
     ToolCallRow,
 )
-from db.read.items import (
+from db.read.json_rows import (
     JsonObject,
     attempt_item,
     block_item,

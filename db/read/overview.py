@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at, first_id
-from db.read.items import JsonObject, judge_block_item, time
+from db.read.json_rows import JsonObject, judge_block_item, time
 from db.read.lists import RowKey, whole_rows
 from db.read.views import JUDGED_LOGS
 from db.text import from_column

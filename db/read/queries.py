@@ -44,20 +44,14 @@ from db.models import (
     Seal,
     ToolCallRow,
 )
+from db.read.client_output import read_written
 from db.read.counts import MAX_COUNTS, Dimension, counted, week_before
-from db.read.draws import check_draws
-from db.read.items import (
-    JsonObject,
-    call_item,
-    chunk_item,
-    judge_block_item,
-    tool_call_item,
-)
+from db.read.json_rows import JsonObject, call_item, chunk_item, judge_block_item, tool_call_item
 from db.read.lists import chosen_calls, counted_calls, find_keys, values, whole_rows
 from db.read.one_call import is_known, read_call
 from db.read.reviews import counts_of, read_page
+from db.read.sample_check import check_draws
 from db.read.views import CHUNK_LOG
-from db.read.written import read_written
 from db.text import INDEXED, from_column, to_column, to_short
 from protocol.errors import InvalidRequest, NotFound
 

@@ -11,13 +11,13 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, func, literal, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from db.audits import MANY
 from db.filters import Filters, Queued, created_at
 from db.models import AuditReview, AuditRow
-from db.read.items import JsonObject, number, text_or_none, time
+from db.read.json_rows import JsonObject, number, text_or_none, time
 from db.read.lists import RowKey, whole_rows
 from db.read.views import TOOL_CALL_LOG
 from db.text import from_column, to_column
+from db.waiting_reviews import MANY
 
 _OF_TOOL_CALL = ("policy_revision", "session", "model", "tool_call_id", "name", "verdict", "reason")
 Said = Mapping[tuple[UUID, int], Sequence[Any]]

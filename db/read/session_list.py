@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import reading
 from db.filters import Filters, Position, created_at, encode_cursor
-from db.read.items import JsonObject
-from db.read.items import time as iso
+from db.read.json_rows import JsonObject
+from db.read.json_rows import time as iso
 from db.read.lists import find_keys
 from db.read.sessions import by_call, read_identities, read_outcomes
 from db.text import from_column

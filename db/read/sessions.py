@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import reading
 from db.filters import created_at
-from db.read.items import JsonObject
-from db.read.items import time as iso
+from db.read.json_rows import JsonObject
+from db.read.json_rows import time as iso
 from db.text import INDEXED, from_column, to_column, to_short
 from protocol.conversations import sessions
 from protocol.conversations.prefix_tree import Marked

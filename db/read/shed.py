@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.canonical import FORMS
-from db.read.items import JsonObject, time
+from db.read.json_rows import JsonObject, time
 
 # the table, from 1 on, stands in the last two bytes of the id (db.seals.shed); the first leaf past
 # the call is the one that took its rows

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from db.engine import reading
 from db.filters import created_at, first_id, parse_filters
 from db.read.counts import parse_by
-from db.read.items import JsonObject, time
+from db.read.json_rows import JsonObject, time
 from db.text import from_column, to_column
 from protocol.errors import InvalidRequest
 

@@ -17,7 +17,7 @@ from subprocess import PIPE, Popen
 from threading import Thread
 
 from db.seals.archive import archive_before
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable, InvalidRequest
 
 PRIORITY = 19

@@ -11,7 +11,7 @@ import psycopg
 
 from db.canonical import FORMS, HASH, VERSION, CopiedRow, Form, fields, tables_in
 from db.seals import checkpoints, tiles
-from db.seals.localise import copy_rows
+from db.seals.changed_rows import copy_rows
 from db.seals.merkle import leaf_hash, path_of, root_by_path
 from db.seals.proof import Evidence, Hidden, ShownRow, TableProof, Value, hash_of, time_of_call
 from db.seals.shed import find_shed, kept_digests

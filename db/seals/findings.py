@@ -136,7 +136,7 @@ class Report:
         self.add(SealFinding(damage, detail, call_id, table, row))
 
     def add_hole(self, call_id: UUID, hole: int, detail: str) -> None:
-        """Add a hole of a call; one of its kind (`db.holes.Hole`) is enough: it may be on record,
+        """Add a hole of a call; one of its kind (`db.missing_records.Hole`) is enough: it may be on record,
         and be found again."""
         if len(self.incomplete_calls) < MAX_INCOMPLETE:
             self.incomplete_calls.add(call_id)

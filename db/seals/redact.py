@@ -14,8 +14,8 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
+from db.agreed_time import today
 from db.canonical import FORMS
-from db.clocks import today
 from db.connections import conninfo
 from db.filters import created_at, first_id
 from db.migrations.dropping import compared
@@ -165,7 +165,7 @@ def drop_before(
     day went already, those that came late go up to that day. Raises InvalidRequest as long as one
     of them is under no checkpoint or has other rows than its seals count, and for a day that is not
     over; Forbidden, AuditUnavailable. `damaged`: for the owner those go too, and the leaf says of
-    how many calls that was. `redis_time`: what Redis' clock says (`db.clocks`).
+    how many calls that was. `redis_time`: what Redis' clock says (`db.agreed_time`).
     """
     if day.year < 1970:
         # there are no such calls, and the function would take that day for one after all others

@@ -19,8 +19,8 @@ from uuid import UUID
 import psycopg
 from psycopg import sql
 
+from db.agreed_time import today
 from db.canonical import FORMS
-from db.clocks import today
 from db.connections import cut
 from db.filters import first_id
 from db.locks import RETENTION_LOCK

@@ -15,8 +15,8 @@ import psycopg
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from db.connections import conninfo, cut
-from db.holes import read_marks
-from db.letters import find_letters
+from db.dead_letters import find_letters
+from db.missing_records import read_marks
 from db.seals.checkpoints import Checkpoint
 from db.seals.findings import Report, SealFinding
 from db.seals.shed import find_strange

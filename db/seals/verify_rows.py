@@ -3,7 +3,7 @@ says, in constant memory.
 
 Calls are taken in the order of their ids, some thousand rows at a time; each table's rows come as
 COPY BINARY and are hashed as they come. Only what does not fit is read again, to say which row it
-is and what was done to it (`db.seals.localise`).
+is and what was done to it (`db.seals.changed_rows`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,10 +29,10 @@ from db.canonical import (
     tables_in,
 )
 from db.filters import first_id
-from db.holes import SUMS, find_holes, values_of
+from db.missing_records import SUMS, find_holes, values_of
 from db.seals import checkpoints
+from db.seals.changed_rows import Bad, copy_rows, find_damage, find_exchanged
 from db.seals.findings import Damage, Report
-from db.seals.localise import Bad, copy_rows, find_damage, find_exchanged
 from db.seals.sealed_calls import Sealed, SealPart, older_fits
 from db.seals.shed import find_shed, kept_digests, name_of, with_kept
 from db.seals.verify_tree import Dropped

@@ -8,12 +8,12 @@ sentence) pairs, none if all is well; a new check is a function and a line of `C
 
 from collections.abc import Callable
 
-from db.audits import say_waiting, waiting_at
+from db.dead_letters import letters_at, say_letters
 from db.expiry import expiring_at, say_expiry
-from db.holes import incomplete_at, say_incomplete
-from db.letters import letters_at, say_letters
+from db.missing_records import incomplete_at, say_incomplete
 from db.state import server
-from db.state.failing import failed_judges, failed_upstreams
+from db.state.recent_failures import failed_judges, failed_upstreams
+from db.waiting_reviews import say_waiting, waiting_at
 from db.write.rows import PARTITIONED
 
 Found = list[tuple[str, str]]

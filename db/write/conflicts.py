@@ -1,7 +1,7 @@
 """Rows that differ from one on record. The first row stays; the other becomes an event `conflict`
 of its call, with its content.
 
-The call is also marked as incomplete (`db.holes`), so verification, `sluice doctor`, metrics and
+The call is also marked as incomplete (`db.missing_records`), so verification, `sluice doctor`, metrics and
 pages name it without knowing of conflicts. Must not know: connections.
 """
 
@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from db.columns import CALL_ID
-from db.holes import KIND, Hole
+from db.missing_records import KIND, Hole
 from db.text import from_column, to_short
 from db.write.rows import RowKind
 from protocol.bounds import MAX_SEARCHED_CHARS

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import psycopg
 
-from db.clocks import TELL, clocks
+from db.agreed_time import TELL, clocks
 from db.connections import TimedConnection, conninfo
 from db.locks import DEBUG_LINES_LOCK
 from db.text import to_column

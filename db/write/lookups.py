@@ -9,8 +9,8 @@ from uuid import UUID
 import psycopg
 
 from db.canonical import uncovered_sql
-from db.holes import MARK, CallHole, mark_values
 from db.migrations.primaries import COUNTED
+from db.missing_records import MARK, CallHole, mark_values
 from db.write.connection import AuditConnection
 from db.write.rows import PARTITIONED
 from protocol.errors import AuditUnavailable

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import psycopg
 
-from db.clocks import TELL, clocks
+from db.agreed_time import TELL, clocks
 from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.filters import created_at, first_id
 from db.locks import USAGE_TURN_LOCK

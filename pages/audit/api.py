@@ -25,21 +25,21 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from db.access_log import PageRead, note, of_item
 from db.engine import open_engine
 from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
 from db.keyring import refusal
 from db.read.counts import parse_counts
 from db.read.export import export_lines
-from db.read.items import JsonObject, dump_json
+from db.read.json_rows import JsonObject, dump_json
 from db.read.queries import AuditReader
 from db.read.session_list import list_sessions
 from db.read.usage import parse_usage, usage
-from db.reads import PageRead, note, of_item
 from db.write.reviews import add_review
 from pages.audit.debug import debug_lines, door
 from pages.audit.openapi import Offer, document
 from pages.audit.reviews import auditor_of, read_review
-from pages.http.recorded import RecordedReads, record_read
+from pages.http.recorded_access import RecordedReads, record_read
 from pages.http.replies import PieceResponse, first_and_others
 from protocol import unknown_paths
 from protocol.audit_errors import SAFE, error_body, error_headers

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from db.filters import Filters, created_at
 from db.read.call.debug_logs import read_lines
-from db.read.door import read_door
-from db.read.items import JsonObject
+from db.read.early_refusals import read_door
+from db.read.json_rows import JsonObject
 from db.read.queries import AuditReader
 
 HOUR = timedelta(hours=1)

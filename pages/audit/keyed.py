@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from db.keyring import KeyRing, presented_key
-from db.state.watch import Watch
+from db.state.polling import Watch
 from pages.audit.api import make_audit
 from pages.audit.stored_answers import StoredAnswersApi
 from protocol.errors import AuditUnavailable

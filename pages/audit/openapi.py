@@ -11,11 +11,11 @@ from starlette.routing import BaseRoute
 
 from db.filters import MAX_LIMIT, Asked, Filter, filters_of
 from db.read.counts import DEFAULT_BY, Dimension
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from db.read.usage import DEFAULT_BY as DEFAULT_USAGE
 from db.read.usage import UsageGroup
 from db.write.reviews import LABELS, MAX_NOTE_CHARS
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 
 _TIMES = "2026-01-31 or 2026-01-31T12:00:00Z"
 _BY: dict[str, tuple[Sequence[str], Sequence[str]]] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from db.read.call.chunk_pages import ChunkPageRow
 from db.read.call.story import Overview
-from db.read.items import JsonObject
-from db.read.items import time as iso
+from db.read.json_rows import JsonObject
+from db.read.json_rows import time as iso
 from protocol.bytes import eventstream
 
 MOST = 600

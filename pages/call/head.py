@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 from db.read.call.story import MOST_EVENTS, Overview
-from db.read.items import JsonObject
-from db.read.items import time as iso
+from db.read.json_rows import JsonObject
+from db.read.json_rows import time as iso
 from db.text import from_column
 from pages.verdicts import CUT, WORDS
 from protocol.records import PASSED, STREAM_LOST, UNCLAIMED

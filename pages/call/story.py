@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from db.read.call.story import BlockDetails, ChunkSpan, Overview
-from db.read.items import number as finite
-from db.read.items import release_times
-from db.read.items import time as iso
+from db.read.json_rows import number as finite
+from db.read.json_rows import release_times
+from db.read.json_rows import time as iso
 from db.text import from_column
 from pages import links
 from pages.call import arguments

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from db.read.call.story import Overview
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from pages.call.sides import Listener
 from pages.escape import UNSEEN, is_plain
 from protocol.records import to_text

@@ -11,9 +11,9 @@ import traceback
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from db.read.items import dump_json
+from db.read.json_rows import dump_json
 from pages.figures import figures_of
-from pages.http import plain
+from pages.http import plain_pages
 from pages.http.replies import html
 from pages.http.visit import Visit, begin_visit
 from pages.page import PageRequest, Services
@@ -116,7 +116,7 @@ def failed(error: Exception, visit: Visit, services: Services) -> Response:
     # the last result of the doctor is only for those who are logged in
     has_doctor = asked is not None and isinstance(error, AuditUnavailable)
     doctor = figures_of(services).groups["doctor"].values.get("found", ()) if has_doctor else ()
-    body = plain.failed(
+    body = plain_pages.failed(
         status,
         sentence,
         mark,

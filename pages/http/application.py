@@ -15,18 +15,18 @@ from starlette.responses import Response
 from starlette.routing import Route as HttpRoute
 from starlette.types import Receive, Scope, Send
 
+from db.access_log import note
+from db.debug_switches import DebugSwitches
 from db.engine import open_engine
 from db.labels import Labels
 from db.page_sessions import PageSessions
 from db.read.queries import AuditReader
-from db.reads import note
-from db.switches import DebugSwitches
 from pages import assets, links
 from pages.http.answers import PageAnswers
 from pages.http.logged_in import LoggedIn, LoginPages
 from pages.http.login import Logins
 from pages.http.own_site import OwnSite
-from pages.http.recorded import RecordedReads
+from pages.http.recorded_access import RecordedReads
 from pages.http.request_checks import ASSETS
 from pages.http.views import Views
 from pages.http.visit import visit_of

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS, MOST_OF_GATEWAYS = 128, 512
 """Of browsers, where they connect to the pages; and of gateways, each of which has up to 88
-(`gateway.record.door`, `gateway.record.audit_door`)."""
+(`gateway.record.pages_proxy`, `gateway.record.audit_proxy`)."""
 STUCK_S = 5.0
 """Who takes nothing of an answer for so long makes room too."""
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from db.page_sessions import LASTS_S
 from pages import links
-from pages.http import plain, request_checks
+from pages.http import plain_pages, request_checks
 from pages.http.login import Logins, LoginSession, form_is_ours
 from pages.http.replies import html, read_form, see_other
 from pages.http.request_checks import Head, Site
@@ -62,7 +62,7 @@ class LoginPages:
             next_ = request_checks.safe_next(head.query_value("next"))
             if visit.session is not None:
                 return see_other(next_)
-            return html(plain.login(next_, has_readers=await self._logins.has_readers()))
+            return html(plain_pages.login(next_, has_readers=await self._logins.has_readers()))
         form = await read_form(request.receive)
         next_ = request_checks.safe_next(form.get("next", ""))
         try:
@@ -71,14 +71,14 @@ class LoginPages:
             )
         except RateLimited as error:
             return html(
-                plain.login(next_, fault=error.message),
+                plain_pages.login(next_, fault=error.message),
                 429,
                 {"retry-after": str(error.retry_after_s)},
             )
         if cookie is None:
             log.warning("wrong key at the login of the pages", extra={"action": "login"})
             fault = "This is no key that may read the record: it needs the role auditor or admin."
-            return html(plain.login(next_, fault=fault), 403)
+            return html(plain_pages.login(next_, fault=fault), 403)
         visit.login = self._logins.key_of(cookie)
         response = see_other(next_)
         add_cookie(response, site, site.cookie, cookie, LASTS_S, is_hidden=True)
@@ -120,6 +120,6 @@ def _to_login(head: Head) -> Response:
         raise Forbidden("log in first: this login has ended", code="not_logged_in")
     if request_checks.is_followed_link(head):
         again = head.without("again")
-        return html(plain.onward(f"{again}{'&' if '?' in again else '?'}again=1"))
+        return html(plain_pages.onward(f"{again}{'&' if '?' in again else '?'}again=1"))
     next_ = request_checks.safe_next(head.without("again"))
     return see_other(links.with_query(links.LOGIN, {"next": next_ if next_ != links.ROOT else ""}))

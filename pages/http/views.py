@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from db.reads import PageRead
+from db.access_log import PageRead
 from pages import links
 from pages.http.logged_in import add_cookie, check_token
 from pages.http.login import Logins
-from pages.http.recorded import record_read
+from pages.http.recorded_access import record_read
 from pages.http.replies import (
     PieceResponse,
     download_headers,

@@ -15,7 +15,7 @@ from db.read.call.story import (
     read_gone,
     read_overview,
 )
-from db.read.items import time as iso
+from db.read.json_rows import time as iso
 from pages import links
 from pages.call import arguments, head, story
 from pages.call.story import Cut

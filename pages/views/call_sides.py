@@ -17,7 +17,7 @@ from pages.call import story
 from pages.call.sides import Listener, SideBlock, align, beginning, in_order, read_client
 from pages.call.story import Sides
 from pages.page import PageRequest
-from pages.views.large import decoding
+from pages.views.one_at_a_time import decoding
 
 
 def upstream_dialect(asked: PageRequest, upstream: str | None) -> str | None:

@@ -24,7 +24,7 @@ from pages.views.call import (
     overview_of,
 )
 from pages.views.call_sides import read_sides, upstream_dialect, whole_sides
-from pages.views.large import decoding
+from pages.views.one_at_a_time import decoding
 from protocol.errors import InvalidRequest
 
 ALL_S = 1.0

@@ -7,7 +7,7 @@ from db.filters import Filters
 from db.read.call.chunk_pages import read_slices
 from db.read.export import export_lines
 from pages.page import Download, PageRequest, Route, ShownContent, joined
-from pages.spool import spooled
+from pages.spooled_output import spooled
 from pages.views.call import CALL, call_of, check_query, number_of
 from protocol.errors import InvalidRequest, NotFound
 

@@ -10,8 +10,8 @@ from uuid import UUID
 from db.engine import reading
 from db.read.call.chunk_pages import read_slices
 from db.read.call.story import BlockDetails, Overview, read_details, read_overview
-from db.read.items import release_times
-from db.read.items import time as iso
+from db.read.json_rows import release_times
+from db.read.json_rows import time as iso
 from db.seals import checkpoints
 from db.seals.evidence import CODE, make
 from db.seals.findings import Report

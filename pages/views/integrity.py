@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from db.filters import first_id
-from db.read.items import time as iso
-from db.seals.standing import standing
+from db.read.json_rows import time as iso
+from db.seals.stalled_retention import standing
 from db.seals.state import state
 from pages import links
 from pages.page import Page, PageRequest, Route

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from db.filters import Position
 from db.labels import WORDS
-from db.read.items import JsonObject, dump_json
+from db.read.json_rows import JsonObject, dump_json
 from pages import links
 from pages.http.request_checks import safe_next
 from pages.listing import MAX_ROWS, Listing

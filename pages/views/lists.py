@@ -7,12 +7,12 @@ from uuid import UUID
 
 from db.filters import ListName, created_at, parse_filters
 from db.labels import WORDS
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from db.read.usage import HOUR, HourSpan, UsageGroup, usage
 from pages import links, listing
-from pages.axis import HOURS, axis, end_of
 from pages.listing import Listing
 from pages.page import Answer, Page, PageRequest, Route, SeeOther, ShownContent
+from pages.time_axis import HOURS, axis, end_of
 from pages.views import labels
 from protocol.errors import InvalidRequest
 from protocol.records import PASSED

@@ -17,7 +17,7 @@ from db.read.call.debug_logs import (
     read_lines,
 )
 from db.read.call.story import Overview
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from db.read.queries import AuditReader
 from pages import links, listing
 from pages.page import Answer, Download, Page, PageRequest, Route, SeeOther, ShownContent, sliced

@@ -11,8 +11,8 @@ from uuid import UUID
 from db.engine import reading
 from db.read import overview
 from db.read.call.debug_logs import newest_of_types
-from db.read.door import read_door
-from db.read.items import dump_json
+from db.read.early_refusals import read_door
+from db.read.json_rows import dump_json
 from pages import links
 from pages.escape import spelled
 from pages.figures import Figures, figures_of

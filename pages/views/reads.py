@@ -1,7 +1,7 @@
 """Who read what, for admins."""
 
 from db.filters import parse_call_id
-from db.read.reads import PAGE, newest_reads
+from db.read.access_log import PAGE, newest_reads
 from pages import links
 from pages.page import Answer, Page, PageRequest, Route, ShownContent
 from protocol.errors import InvalidRequest

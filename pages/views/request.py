@@ -13,7 +13,7 @@ from pages.call import request
 from pages.page import Download, Page, PageRequest, Route, ShownContent, sliced
 from pages.render import short
 from pages.views.call import call_of, check_query, frame, overview_of
-from pages.views.large import decoding
+from pages.views.one_at_a_time import decoding
 from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.errors import InvalidRequest, NotFound
 from protocol.records import to_text

@@ -8,7 +8,7 @@ from uuid import UUID
 from db.engine import reading
 from db.filters import created_at, ids_with
 from db.read.call.texts import requests_with
-from db.read.items import time
+from db.read.json_rows import time
 from db.text import words
 from pages import links, listing
 from pages.page import Answer, Page, PageRequest, Route, SeeOther, ShownContent

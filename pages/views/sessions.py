@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from db.access_log import of_item
 from db.read.session_list import COUNTED, list_sessions
 from db.read.sessions import SessionCalls, SessionReader
-from db.reads import of_item
 from pages import links, listing
 from pages.call.diff import Diff
 from pages.conversation import ConversationStep, branches, steps, wanted

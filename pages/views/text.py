@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from db.engine import reading
 from db.read.call.chunk_pages import MOST_PIECE, read_all, read_all_written, read_slices
 from db.read.call.story import Overview
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from db.read.shed import read_shed
 from pages import links
 from pages.call import whole_text

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import Feedback, Release
 from policy.builtin.rule_options import Folder, Hosts, Rule
-from policy.monitors.acts import Share
+from policy.monitors.effect_monitor import Share
 from policy.protocols import Combine, Do
 from protocol.bounds import MAX_MONITORS, MAX_RULES
 from settings.config import Name

@@ -15,7 +15,11 @@ import msgspec
 
 from policy.base import ToolCall
 from policy.effects.argument_values import quoted
-from policy.effects.carried import (
+from policy.effects.effect import Effect
+from policy.effects.network import host_of, host_scope
+from policy.effects.paths import written
+from policy.effects.places import Places
+from policy.effects.sent_secrets import (
     carries_secret,
     gives_keys,
     in_name,
@@ -25,10 +29,6 @@ from policy.effects.carried import (
     sends_key_astray,
     unwrapped,
 )
-from policy.effects.effect import Effect
-from policy.effects.network import host_of, host_scope
-from policy.effects.paths import written
-from policy.effects.places import Places
 from policy.effects.stored import MAX_CHARS, StoredTexts, stored_in
 from policy.effects.surface import surface_of
 from policy.effects.surface_parts import PathUse, ShellText, Surface, UrlUse

@@ -2,7 +2,7 @@
 there."""
 
 from policy.effects.touch import LocatedEffect
-from policy.monitors.acts import EffectMonitor
+from policy.monitors.effect_monitor import EffectMonitor
 
 
 class NetworkMonitor(EffectMonitor):

@@ -2,7 +2,7 @@
 that is written."""
 
 from policy.effects.touch import LocatedEffect
-from policy.monitors.acts import EffectMonitor
+from policy.monitors.effect_monitor import EffectMonitor
 
 
 class PathsMonitor(EffectMonitor):

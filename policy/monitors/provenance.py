@@ -15,8 +15,8 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy.base import Context, ToolCall
-from policy.monitors.acts import Share
 from policy.monitors.base import Monitor
+from policy.monitors.effect_monitor import Share
 from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources, words
 from policy.monitors.sinks import Kind, Named, SinkValue, sinks, texts
 from policy.scores import Score

@@ -6,8 +6,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from policy.base import Context, ToolCall
 from policy.effects.credentials import check_kind, secrets_in
-from policy.monitors.acts import Share
 from policy.monitors.base import Monitor
+from policy.monitors.effect_monitor import Share
 from policy.scores import Score
 
 _MAX_CHARS = 1_048_576

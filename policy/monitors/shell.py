@@ -3,8 +3,8 @@ in files."""
 
 from policy.base import Context, ToolCall
 from policy.effects.touch import load_parser, touch_of
-from policy.monitors.acts import ReadingOptions, score_of
 from policy.monitors.base import Monitor
+from policy.monitors.effect_monitor import ReadingOptions, score_of
 from policy.scores import Score
 
 

@@ -10,8 +10,8 @@ from policy.effects.sql import ANY, check_dialect
 from policy.effects.sql_effects import read_sql
 from policy.effects.sql_functions import SqlEffect
 from policy.effects.surface import surface_of
-from policy.monitors.acts import TOO_MANY, Share
 from policy.monitors.base import Monitor
+from policy.monitors.effect_monitor import TOO_MANY, Share
 from policy.scores import Score
 
 _VALUES: dict[SqlEffect, float] = {

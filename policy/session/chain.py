@@ -21,14 +21,14 @@ from policy.base import (
     TextBlock,
     is_built_in,
 )
-from policy.session import checked
+from policy.session import hook_checks
 from policy.session.faults import fault, hook_result, policy_name
 from protocol.bytes.json_strict import dumps, loads_call
-from protocol.changed import Unclear, reconciled
 from protocol.errors import PolicyFailed, TookTooLong
 from protocol.events import BlockKind
+from protocol.policy_changes import Unclear, reconciled
 from protocol.request import ChatRequest, Tool
-from protocol.requests.copied import anchored, copied, copied_json, copied_tool
+from protocol.requests.copies import anchored, copied, copied_json, copied_tool
 
 log = logging.getLogger(__name__)
 
@@ -237,10 +237,10 @@ class Chain:
             return None
         if isinstance(returned, ChatRequest):
             returned = anchored(request, argument, returned)
-            wrong = checked.problem_of_change(request, returned)
+            wrong = hook_checks.problem_of_change(request, returned)
         else:
             wrong = (
-                checked.problem(returned)
+                hook_checks.problem(returned)
                 if isinstance(returned, Block)
                 else f"returned a {type(returned).__name__}"
             )
@@ -323,7 +323,7 @@ class Chain:
         """Return a hook's return value if it is a valid block, else the block of a fault."""
         if not isinstance(returned, Block):
             return fault(policy, hook, self.context.call_id)
-        wrong = checked.problem(returned)
+        wrong = hook_checks.problem(returned)
         return fault(policy, hook, self.context.call_id, wrong) if wrong else returned
 
     def on_text_end(self, block: TextBlock) -> tuple[str | Block, str]:

@@ -20,14 +20,14 @@ from policy.base import (
     is_built_in,
 )
 from policy.scores import ProtocolChoice
-from policy.session import checked, nonces
+from policy.session import hook_checks, nonces
 from policy.session.chain import Chain
 from policy.session.faults import fault, policy_name
 from protocol.bounds import MAX_ASKS
 from protocol.bytes.json_strict import AmbiguousJson
 from protocol.errors import TookTooLong
 from protocol.records import VerdictName
-from protocol.requests.copied import copied_json
+from protocol.requests.copies import copied_json
 
 _VERDICTS = Allow, Block, Replace, Defer, AskJudge
 
@@ -180,7 +180,7 @@ class Decision:
         if isinstance(verdict, AskJudge) and is_built_in(type(policy)) and call.name.isascii():
             # nearly always: what ours ask is sound, but that the provider chooses the name
             return verdict
-        if wrong := checked.problem(verdict):
+        if wrong := hook_checks.problem(verdict):
             return fault(policy, hook, call_id, wrong)
         if not isinstance(verdict, AskJudge) and verdict.choice is not None:
             self.choices = (*self.choices, (policy_name(policy), verdict.choice))

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from protocol.changed import Unclear, reconciled
 from protocol.dialects.table import DIALECTS
 from protocol.errors import PolicyFailed
+from protocol.policy_changes import Unclear, reconciled
 from protocol.request import (
     ChatRequest,
     OtherPart,

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from protocol.errors import PipelineError
     from protocol.events import Event, UpstreamFailed, Usage
     from protocol.request import ChatRequest
+    from protocol.requests.conflicts import Changes
     from protocol.requests.neutral import NeutralRequest
-    from protocol.requests.unclear import Changes
     from protocol.stored_answers import StoredAnswerRules
     from protocol.target import Ids, Target, Translated
 
@@ -274,7 +274,7 @@ class ClientDialect(Dialect):
     def changes(self) -> Changes:
         """Return how a request that a policy changed is read again. Not overridden where a request
         says nothing twice."""
-        from protocol.requests.unclear import PLAIN
+        from protocol.requests.conflicts import PLAIN
 
         return PLAIN
 

@@ -20,7 +20,7 @@ import yaml
 
 from sluice.agents.agents import merged
 from sluice.errors import SettingsError
-from sluice.private import write_private
+from sluice.private_files import write_private
 
 BEGIN = "# sluice: begin (sluice connect {name} --undo takes this out)"
 END = "# sluice: end"

@@ -23,7 +23,7 @@ from db.keys import KeyStore
 from protocol.errors import InvalidRequest, PipelineError
 from sluice.agents.agents import Agent, Pointed
 from sluice.errors import SettingsError, StartError, Unavailable
-from sluice.private import read_private, write_private
+from sluice.private_files import read_private, write_private
 from sluice.sentences import wrapped
 from sluice.settings import RunningUp, Settings, load_settings, running_up, with_embedded
 

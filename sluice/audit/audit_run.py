@@ -58,8 +58,8 @@ def run(
 async def _note() -> None:
     """Note who reads, as far as the operating system says. Nobody is held up by it: who has the
     database can read round it."""
+    from db.access_log import PageRead, note
     from db.engine import open_engine
-    from db.reads import PageRead, note
 
     try:
         user = getpass.getuser()

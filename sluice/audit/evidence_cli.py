@@ -11,7 +11,7 @@ from uuid import UUID
 
 import typer
 
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from db.seals import checkpoints
 from db.seals.evidence import make
 from db.seals.proof import DoesNotFit, Proven, check, to_time

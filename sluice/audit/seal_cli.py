@@ -18,9 +18,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from db.dead_letters import say_letters
 from db.filters import Filters, parse_filters
-from db.holes import say_incomplete
-from db.letters import say_letters
+from db.missing_records import say_incomplete
 from db.seals import checkpoints
 from db.seals.redact import drop_before
 from db.seals.redact import redact as redact_call

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from db.columns import BY_NAME
 from db.filters import parse_filters
-from db.state.failing import CAUSES
+from db.state.recent_failures import CAUSES
 from protocol.errors import NotFound
 from protocol.reasons import worded
 from sluice.audit import audit_columns

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 from protocol.dialects.table import DIALECTS
 from settings.config import Config
 from settings.upstreams import Upstream
-from sluice.mistakes import Finding
+from sluice.config_mistakes import Finding
 
 _DATED = re.compile(r"[0-9]{4}-[0-9]{2}")
 """How versions of Azure's older addresses begin."""

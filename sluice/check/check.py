@@ -21,8 +21,8 @@ from settings.upstreams import Upstream, named_variable
 from sluice.check.address_check import address_mistakes, address_warnings
 from sluice.check.policy_check import PRESET, expanded, policy_mistakes
 from sluice.config_file import Document
+from sluice.config_mistakes import Finding, Mistakes
 from sluice.errors import SettingsError
-from sluice.mistakes import Finding, Mistakes
 
 JUDGES = (
     "tool_judge",

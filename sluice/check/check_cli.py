@@ -19,8 +19,8 @@ from settings.config import Config
 from settings.config_faults import did_you_mean
 from sluice.check import check, trial
 from sluice.config_file import Document, read
+from sluice.config_mistakes import Finding, Mistakes
 from sluice.errors import SettingsError
-from sluice.mistakes import Finding, Mistakes
 from sluice.sentences import wrapped
 from sluice.settings import load_settings
 from sluice.tables import printable

@@ -21,7 +21,7 @@ from sluice.check.check import counts, unknown_policies, warnings
 from sluice.check.policy_check import expanded, passes_everything
 from sluice.check.store_check import TITLES, WITHIN_S, Checked, StoreCheck
 from sluice.errors import NotFit, SettingsError, Unavailable
-from sluice.policy_set import policy_set
+from sluice.policy_set_name import policy_set
 from sluice.settings import place
 from streams import fitness
 
@@ -33,7 +33,7 @@ _LIBRARIES = (
     "redis",
     "db.keys",
     "db.migrations.migrate",
-    "db.seals.standing",
+    "db.seals.stalled_retention",
     "sluice.check.live",
     "sluice.check.live_database",
 )
@@ -210,7 +210,7 @@ def check_database_live(url: str) -> list[Checked]:
 def check_retention(config: Config, url: str) -> list[Checked]:
     """Do old rows go? Like `check_all`."""
     from db.migrations import migrate
-    from db.seals.standing import standing
+    from db.seals.stalled_retention import standing
 
     if _ask_database(url, lambda: migrate.current(url)) != migrate.head():
         return []

@@ -12,7 +12,7 @@ from protocol.errors import PolicyFailed
 from settings.config import Config, PolicyStep
 from settings.policy_set import module_of
 from sluice.config_file import Document
-from sluice.mistakes import Finding, findings, locate
+from sluice.config_mistakes import Finding, findings, locate
 
 if TYPE_CHECKING:
     from policy.base import Policy
@@ -156,16 +156,16 @@ def _load_preset(
     document: Document, place: tuple[str | int, ...], step: PolicyStep, made: "list[Policy]"
 ) -> list[Finding]:
     """Expand a preset and load its policies; mistakes are reported on its options."""
-    from policy import preset
+    from policy import preset_files
     from policy.loading import make
 
     try:
-        shipped, _ = preset.preset_of(step)
+        shipped, _ = preset_files.preset_of(step)
     except PolicyFailed as error:
         name, line = locate(document.root, (*place, "name"))
         return [Finding("error", name, error.message, line)]
     try:
-        series = list(preset.expanded([step]))
+        series = list(preset_files.expanded([step]))
     except ValidationError as error:
         return findings(error, shipped.options_model(), document.root, place)
     for inner in series:
@@ -184,7 +184,7 @@ def expanded(steps: Sequence[PolicyStep]) -> Sequence[PolicyStep]:
     as it is."""
     if not any(step.use == PRESET for step in steps):
         return steps
-    from policy.preset import expanded as in_full
+    from policy.preset_files import expanded as in_full
 
     try:
         return list(in_full(steps))

@@ -10,11 +10,11 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from policy import preset
+from policy import preset_files
 from protocol.errors import PolicyFailed
 from settings.config import PolicyStep
+from sluice.config_mistakes import findings
 from sluice.errors import SettingsError
-from sluice.mistakes import findings
 from sluice.sentences import wrapped
 
 
@@ -23,7 +23,7 @@ def run(name: str | None, assignments: Sequence[str], *, as_json: bool) -> None:
     if name is None:
         if assignments:
             raise SettingsError("--set is for one preset: name it")
-        presets = [preset.preset(shipped) for shipped in preset.names()]
+        presets = [preset_files.preset(shipped) for shipped in preset_files.names()]
         if as_json:
             typer.echo(
                 json.dumps(
@@ -47,12 +47,13 @@ def run(name: str | None, assignments: Sequence[str], *, as_json: bool) -> None:
             )
         return
     try:
-        shipped = preset.preset(name)
+        shipped = preset_files.preset(name)
     except PolicyFailed as error:
         raise SettingsError(error.message) from None
     try:
         series = [
-            step.model_dump() for step in preset.expanded([step_of(name, assignments, "--set")])
+            step.model_dump()
+            for step in preset_files.expanded([step_of(name, assignments, "--set")])
         ]
     except ValidationError as error:
         message = "; ".join(
@@ -89,10 +90,10 @@ def step_of(name: str, assignments: Sequence[str], option: str) -> PolicyStep:
             options[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise SettingsError(f"{option} {key}: its value is not YAML") from None
-    return PolicyStep.model_validate({"use": preset.USE, "name": name, **options})
+    return PolicyStep.model_validate({"use": preset_files.USE, "name": name, **options})
 
 
-def _shown(shipped: preset.Preset, series: Sequence[dict[str, Any]]) -> str:
+def _shown(shipped: preset_files.Preset, series: Sequence[dict[str, Any]]) -> str:
     lines = [
         wrapped(
             f"# {shipped.name}, version {shipped.version}: {shipped.about.strip()}", sys.stdout

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from policy.hooks import raised_at
 from protocol.errors import PolicyFailed, TookTooLong
-from workers.lane import interrupt
+from workers.cpu_lane import interrupt
 
 T = TypeVar("T")
 LIMIT_S = 10.0

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 from sluice.eval import case_bytes
 from sluice.eval.dataset import Case, Dataset
 from sluice.eval.play import WITHHELD

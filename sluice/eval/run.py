@@ -27,12 +27,12 @@ from settings.config_faults import did_you_mean
 from sluice.check import policy_check
 from sluice.check.presets_cli import step_of
 from sluice.check.sessions import Series
+from sluice.config_mistakes import Finding, Mistakes
 from sluice.errors import SettingsError, StartError
 from sluice.eval import case_bytes
 from sluice.eval import judges as judging
 from sluice.eval.dataset import Case, Dataset
 from sluice.eval.play import CaseOutcome, play
-from sluice.mistakes import Finding, Mistakes
 
 Progress = Callable[[int], None]
 """Told how many more cases are done."""

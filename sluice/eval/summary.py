@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from protocol.records import PASSED
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 from sluice.eval import stats
 from sluice.eval.dataset import LABELS, Case, Dataset
 from sluice.eval.play import WITHHELD, CaseOutcome

@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sluice.errors import NotFit, StartError
-from sluice.private import read_private, sync_folder, write_private
+from sluice.private_files import read_private, sync_folder, write_private
 from sluice.processes import ON_LINUX, Spec, as_nobody, can_be_nobody, end, remember, spawn, sweep
 
 START_S = 60.0

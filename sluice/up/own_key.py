@@ -9,7 +9,7 @@ from typing import get_args
 from protocol.debug import Debug, Logger
 from settings.config import Config, Key
 from sluice.errors import SettingsError
-from sluice.private import write_private
+from sluice.private_files import write_private
 
 KEY_NAME = "sluice-up"
 PREFIX = "sk-sluice-"

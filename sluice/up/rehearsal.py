@@ -21,8 +21,8 @@ from typing import Any, NoReturn, Self
 from settings.config import Config
 from sluice.check import check
 from sluice.config_file import Document
+from sluice.config_mistakes import Finding, Mistakes
 from sluice.errors import StartError
-from sluice.mistakes import Finding, Mistakes
 from sluice.processes import die_with_parent
 from sluice.up.greeting import Shows, shown_calls
 
@@ -172,7 +172,7 @@ def _answers(
 
 
 async def _unknown_policies(config: Config, database_url: str) -> list[str]:
-    from db.state.watch import Watch
+    from db.state.polling import Watch
     from protocol.errors import PipelineError
 
     watch = Watch(database_url)

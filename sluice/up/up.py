@@ -25,9 +25,9 @@ from protocol.requests.addresses import bracketed
 from settings.config import Config
 from sluice.check import check, doctor
 from sluice.config_file import Document, read
+from sluice.config_mistakes import Finding
 from sluice.errors import Busy, SettingsError
-from sluice.mistakes import Finding
-from sluice.private import write_private
+from sluice.private_files import write_private
 from sluice.processes import Spec, die_with_parent, sweep
 from sluice.sentences import wrapped
 from sluice.settings import (

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from settings.config import Config
-from sluice.policy_set import policy_set
+from sluice.policy_set_name import policy_set
 from tests.support.checks.figures import Figure
 from tests.support.clients.readers import (
     Reader,

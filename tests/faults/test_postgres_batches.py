@@ -17,7 +17,8 @@ from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, call_record, chunks_record, now_ms, rows
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from workers.audit import bodies, chores, storing
+from workers.audit import chores, storing
+from workers.audit import request_bodies as bodies
 from workers.audit.writer import AuditWriter
 
 MB = 2**20

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from db.engine import reading
 from db.keys import KeyStore
 from db.read.queries import AuditReader
-from db.state.watch import Watch
+from db.state.polling import Watch
 from db.write import connection as writing
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from db.write.fit import fit
+from db.write.fit_columns import fit
 from db.write.rows import pack
 from policy.session.effects import Respond
 from protocol import codecs

@@ -8,9 +8,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from db.holes import Hole
+from db.missing_records import Hole
 from db.seals.verify import verify
-from protocol.bytes.tokens import NOTE, without_tokens
+from protocol.bytes.token_removal import NOTE, without_tokens
 from protocol.records import CallRecord, Record, ReleaseRecord, encode_records
 from streams import layout
 from streams.connection import Connection
@@ -18,7 +18,7 @@ from tests.support.checks.record import rows
 from tests.support.checks.sums import BODY, summed_call
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from workers.audit.bodies import LARGE
+from workers.audit.request_bodies import LARGE
 
 TOKEN = b'{"mcp_servers": [{"authorization_token": "t-123"}]}'
 

@@ -15,10 +15,10 @@ import pytest
 import db.read.counts
 import db.read.lists
 import db.read.queries
+from db.access_log import MAX_CALLS, PageRead, note
 from db.engine import open_engine, reading
 from db.filters import parse_filters
 from db.read.queries import AuditReader
-from db.reads import MAX_CALLS, PageRead, note
 from pages.audit.api import MOST_EXPORTING, MOST_EXPORTING_OF_ONE, AuditApi
 from protocol.records import BlockRecord
 from settings.config import Key

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection
 from db.connections import conninfo
 from db.filters import parse_filters
 from db.migrations import migrate
-from db.read.items import dump_json
+from db.read.json_rows import dump_json
 from db.read.queries import AuditReader
 from db.seals.seal import Sealer
 from db.seals.verify import verify

@@ -16,7 +16,7 @@ from db.migrations.place import newest
 from db.read.export import Progress, export_lines
 from db.read.queries import AuditReader
 from db.read.views import JUDGED_LOGS, VIEWS
-from db.state.watch import Watch, _read_keys
+from db.state.polling import Watch, _read_keys
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
 from protocol.records import BlockRecord, EndRecord, JudgementRecord
 from settings.config import SETTINGS, Key
@@ -659,7 +659,7 @@ async def test_keys_are_read_again_only_when_one_changed(
         reads.append(len(found))
         return _read_keys(found)
 
-    monkeypatch.setattr("db.state.watch._read_keys", counted)
+    monkeypatch.setattr("db.state.polling._read_keys", counted)
     text = await store.create("one")
     for _ in range(5):
         await ring.refresh_once()

@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import make_url
 from typer.testing import CliRunner
 
-import db.read.draws
 import db.read.queries
+import db.read.sample_check
 from db.connections import conninfo
 from db.filters import Filters
 from db.read.queries import AuditReader

@@ -20,7 +20,7 @@ from workers import process
 from workers.audit import sealing as seal
 from workers.audit.chores import Chores
 from workers.audit.drain import Drain
-from workers.audit.ended import EndedCalls
+from workers.audit.ended_calls import EndedCalls
 from workers.audit.orphaned import OrphanedCalls
 from workers.audit.writer import AuditWriter
 
@@ -58,7 +58,7 @@ async def test_an_answer_that_nobody_foresaw_ends_no_chore(
     same."""
     monkeypatch.setattr(EndedCalls, "every_s", 0.05)
     monkeypatch.setattr(OrphanedCalls, "every_s", 0.05)
-    monkeypatch.setattr("workers.audit.ended.FIRST_S", 0.1)
+    monkeypatch.setattr("workers.audit.ended_calls.FIRST_S", 0.1)
     call = layout.new_call_id()
     failures = [
         fails_first(monkeypatch, owner, "check", *ODD) for owner in (EndedCalls, OrphanedCalls)

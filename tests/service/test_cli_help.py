@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import screens
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 from tests.support.checks.record import (
     fresh_database,
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import db.clocks
-from db.clocks import today
+import db.agreed_time
+from db.agreed_time import today
 from db.connections import conninfo
 from protocol.errors import InvalidRequest
 from tests.support.checks.record import rows

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from gateway.commits import CommitGate
+from gateway.strict_commits import CommitGate
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Reply

@@ -15,7 +15,7 @@ from db.migrations.rights import OF_FUNCTIONS, OF_PAGES
 from db.models import Base
 from db.seals.seal import Sealer
 from db.state.health import incomplete_calls
-from db.state.watch import Watch
+from db.state.polling import Watch
 from db.write.insert import AuditInserter
 from protocol.bounds import MAX_SEARCHED_CHARS
 from protocol.records import ChunksRecord, Record

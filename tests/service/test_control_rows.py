@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from db.holes import KIND
+from db.missing_records import KIND
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.seals.verify import verify

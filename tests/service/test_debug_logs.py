@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx2 as httpx
 import pytest
 
+from db.debug_switches import DebugSwitches
 from db.engine import open_engine
-from db.switches import DebugSwitches
 from db.write.debug_logs import DebugLogWriter
 from protocol.errors import AuditUnavailable
 from tests.support.checks.record import fresh_database, rows

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from db.migrations.place import newest
-from db.state.failing import failed_judges
+from db.state.recent_failures import failed_judges
 from db.write.insert import AuditInserter
 from settings.config import Config, Key
 from sluice.check import doctor

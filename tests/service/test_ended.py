@@ -10,7 +10,7 @@ import pytest
 
 from gateway.bus import Bus
 from gateway.call.calls import OpenCall
-from gateway.lost import ENTRY_BYTES, UNNAMED_MS, UnrecordedCalls
+from gateway.unrecorded_calls import ENTRY_BYTES, UNNAMED_MS, UnrecordedCalls
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from protocol.dialects.table import CLIENTS
 from protocol.errors import StreamConnectionLost
@@ -259,8 +259,8 @@ async def test_a_call_that_nobody_named_is_reported(redis: Connection) -> None:
 async def test_names_are_read_in_pages_and_a_gateway_without_the_right_to_them_goes_on(
     redis: Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.lost.PAGE", 3)
-    monkeypatch.setattr("gateway.lost.PAGES_A_LOOK", 2)
+    monkeypatch.setattr("gateway.unrecorded_calls.PAGE", 3)
+    monkeypatch.setattr("gateway.unrecorded_calls.PAGES_A_LOOK", 2)
     calls, all_ended = UnrecordedCalls(redis, 1), [ended() for _ in range(10)]
     for call in all_ended:
         calls.remember(call)
@@ -372,7 +372,7 @@ async def test_so_many_calls_are_remembered_and_of_one_key_half_as_many(
         f"'MAXLEN', '~', {MAX_ENDED_CALLS}," in lua.SOURCES["finish"]
         and MAX_REMEMBERED_CALLS == 50_000
     )
-    monkeypatch.setattr("gateway.lost.MAX_REMEMBERED_CALLS", 100)
+    monkeypatch.setattr("gateway.unrecorded_calls.MAX_REMEMBERED_CALLS", 100)
     calls = UnrecordedCalls(redis, 1)
     await look(calls)
     for call in [
@@ -398,7 +398,7 @@ async def test_so_many_calls_are_remembered_and_of_one_key_half_as_many(
 async def test_calls_that_were_left_out_are_no_matter_once_writers_have_caught_up(
     redis: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.lost.MAX_REMEMBERED_CALLS", 2)
+    monkeypatch.setattr("gateway.unrecorded_calls.MAX_REMEMBERED_CALLS", 2)
     calls = UnrecordedCalls(redis, 1)
     await look(calls, at_ms=5)
     for _ in range(3):

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from db.holes import Hole
+from db.missing_records import Hole
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.seals.verify import verify
@@ -23,7 +23,7 @@ from tests.support.checks.reading import insert
 from tests.support.checks.record import rows
 from tests.support.checks.sums import BODY, summed_call
 from tests.support.waiting import wait_until
-from workers.audit.ended import EndedCalls
+from workers.audit.ended_calls import EndedCalls
 
 TTL_S = 0.3
 """So the first look is 0.05 s after a call's end, and the second 0.6 s."""

@@ -25,7 +25,7 @@ from tests.support.checks.owned_calls import BODY, START
 from tests.support.checks.start_records import chunk
 from tests.support.json_values import as_json
 from tests.support.worker_calls import call_info, owned
-from workers.lane import Lane
+from workers.cpu_lane import Lane
 from workers.policy.call.owned import OwnedCall
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from db.filters import Filters
-from db.holes import Hole, incomplete_at
+from db.missing_records import Hole, incomplete_at
 from db.read.queries import AuditReader
 from db.seals.redact import redact
 from db.seals.seal import Sealer
 from db.seals.verify import verify
-from db.state.watch import Watch
+from db.state.polling import Watch
 from gateway.ready_and_metrics import Status
-from protocol.bytes.tokens import without_tokens
+from protocol.bytes.token_removal import without_tokens
 from protocol.errors import StreamConnectionLost
 from protocol.records import (
     BlockRecord,

@@ -25,7 +25,7 @@ from tests.support.checks.record import call_id, call_record, now_ms
 from tests.support.checks.recorded_turns import insert, turn_of
 from tests.support.json_values import Json, as_json
 from tests.support.waiting import wait_until
-from workers.policy.turns import TurnLookup
+from workers.policy.recorded_turns import TurnLookup
 
 BODY_BYTES = 2**20
 

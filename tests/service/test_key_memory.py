@@ -9,7 +9,7 @@ from gateway.bus import Bus
 from gateway.starts import LARGE, Starts
 from protocol.errors import PipelineError, RateLimited
 from settings.config import Limits
-from streams import layout, lua, memory_scripts, scripts
+from streams import key_memory_scripts, layout, lua, scripts
 from streams.connection import Connection, RedisError
 from streams.fitness import key_bytes
 from tests.support.servers.scripted import bounds, make_start
@@ -32,7 +32,7 @@ async def held(redis: Connection, key: str) -> int:
 
 
 async def free(redis: Connection, *calls: str) -> None:
-    await memory_scripts.free(redis, 0, calls)
+    await key_memory_scripts.free(redis, 0, calls)
 
 
 async def test_a_key_has_its_share_and_no_other_key_notices(redis: Connection) -> None:
@@ -87,8 +87,8 @@ async def test_a_call_past_a_bound_is_refused_by_its_name(
 async def test_an_open_call_is_charged_more_until_its_key_has_its_share(redis: Connection) -> None:
     await redis.call("HSET", MEMORY, "most", 2 * MIB)
     [(call, _)] = await begin(redis, "k", 100)
-    assert await memory_scripts.charge(redis, call, "k", MIB) == b"OK"
-    assert await memory_scripts.charge(redis, call, "k", MIB) == b"KEY"
+    assert await key_memory_scripts.charge(redis, call, "k", MIB) == b"OK"
+    assert await key_memory_scripts.charge(redis, call, "k", MIB) == b"KEY"
     await free(redis, call)
     await free(redis, call)
     assert await redis.call("HGETALL", MEMORY) == [b"most", str(2 * MIB).encode()]
@@ -101,7 +101,7 @@ async def test_what_a_crash_leaves_is_given_back(redis: Connection) -> None:
     for call, _ in calls[1:]:
         await redis.call("DEL", layout.body_key(call))
     cursor = b"0"
-    while (cursor := await memory_scripts.sweep(redis, 0, cursor)) != b"0":
+    while (cursor := await key_memory_scripts.sweep(redis, 0, cursor)) != b"0":
         pass
     assert await held(redis, "k") == lua.CALL_BYTES + 10
     assert await held(redis, long) == lua.CALL_BYTES + 10, "a sum is no call, however long its name"
@@ -111,7 +111,7 @@ async def test_what_a_crash_leaves_is_given_back(redis: Connection) -> None:
     )
     await free(redis, calls[0][0])
     assert await redis.call("EXISTS", layout.body_key(calls[0][0])) == 0
-    await memory_scripts.sweep(redis, 0, b"0")
+    await key_memory_scripts.sweep(redis, 0, b"0")
     assert await redis.call("EXISTS", MEMORY) == 0
 
 

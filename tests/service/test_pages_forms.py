@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from gateway.http_limits import BoundedConnection
 from gateway.record import form_uploads
-from gateway.record.door import MAX_OF_STRANGERS, MAX_WAITING, PagesRelay
+from gateway.record.pages_proxy import MAX_OF_STRANGERS, MAX_WAITING, PagesRelay
 from protocol.bounds import FORM_S, MAX_FORMS, MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from settings.config import Config
 from settings.pages import Pages

@@ -12,11 +12,11 @@ from uuid import UUID
 
 import pytest
 
+from db.debug_switches import DebugSwitches
 from db.engine import open_engine
 from db.labels import Labels
-from db.read.door import door_by_day
+from db.read.early_refusals import door_by_day
 from db.read.queries import AuditReader
-from db.switches import DebugSwitches
 from pages import listing
 from pages.page import Answer, Download, Page, PageRequest, SeeOther, Services, View, Who
 from pages.render import render

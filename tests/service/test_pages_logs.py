@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from db.debug_switches import DebugSwitches
 from db.engine import open_engine
 from db.seals.redact import redact
-from db.switches import DebugSwitches
 from db.write.debug_logs import DebugLogWriter
 from db.write.insert import AuditInserter
 from pages.page import Download, Page, SeeOther

@@ -32,7 +32,7 @@ from tests.support.checks.sealed import many_rows, run, verified
 from tests.support.json_values import Json
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
-from workers.audit.bodies import LARGE
+from workers.audit.request_bodies import LARGE
 
 SECRET = "Xq7SECRETzebra"
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from db.clocks import TELL, clocks
+from db.agreed_time import TELL, clocks
 from db.connections import conninfo
 from db.migrations.migrate import upgrade
 from db.read.queries import AuditReader
@@ -25,7 +25,7 @@ from db.seals.proof import check
 from db.seals.redact import drop_before, redact
 from db.seals.retention import RetentionRun
 from db.seals.seal import Sealer
-from db.seals.standing import standing
+from db.seals.stalled_retention import standing
 from db.seals.verify import verify
 from pages import links
 from pages.page import Download

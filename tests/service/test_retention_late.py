@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from db.clocks import TELL, clocks
+from db.agreed_time import TELL, clocks
 from db.connections import conninfo
 from db.locks import SEAL_LOCK
 from db.migrations.migrate import upgrade
@@ -22,7 +22,7 @@ from db.seals.redact import drop_before, redact
 from db.seals.restore import restore
 from db.seals.retention import RetentionRun
 from db.seals.seal import Sealer
-from db.seals.standing import standing
+from db.seals.stalled_retention import standing
 from db.seals.verify import verify
 from protocol.errors import InvalidRequest
 from tests.support.checks.reading import insert

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url
 
 from db import locks
-from db.clocks import TELL
+from db.agreed_time import TELL
 from db.connections import conninfo
 from db.migrations import migrate, place, primaries, removal, rights, schema
 from db.migrations.place import digest, newest

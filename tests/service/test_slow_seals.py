@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from db.holes import CallHole, Hole
+from db.missing_records import CallHole, Hole
 from db.seals import seal as db_seal
 from db.seals.seal import Sealer
 from db.seals.verify import verify
@@ -26,7 +26,7 @@ from tests.support.checks.sums import BODY, summed_call
 from tests.support.servers.writers import writing
 from tests.support.waiting import wait_until
 from workers.audit import sealing as seal
-from workers.audit.ended import EndedCalls
+from workers.audit.ended_calls import EndedCalls
 
 TIMES = {"the server gives up": (400, 30.0), "the writer cuts": (30_000, 0.5)}
 Seconds = Callable[[Sequence[UUID]], float]
@@ -272,8 +272,8 @@ async def test_a_mark_that_cannot_be_covered_at_once_is_kept(
     comes soon."""
     monkeypatch.setattr(seal, "SWEEP_S", 3600)
     monkeypatch.setattr(EndedCalls, "every_s", 0.05)
-    monkeypatch.setattr("workers.audit.ended.FIRST_S", 0.1)
-    monkeypatch.setattr("workers.audit.ended.LATER", 0.001)
+    monkeypatch.setattr("workers.audit.ended_calls.FIRST_S", 0.1)
+    monkeypatch.setattr("workers.audit.ended_calls.LATER", 0.001)
     call, seals, failures = await whole(url), Sealer.seal, 0
 
     def away(self: Sealer, calls: Any, *, note: str = "") -> int:

@@ -17,7 +17,7 @@ from tests.support.checks.figures import Figure
 from tests.support.servers import scripted
 from tests.support.servers.claims import Worker, begin
 from tests.support.waiting import wait_until
-from workers.policy.dead import CHECKS, SILENT_MS, DeadWorkers
+from workers.policy.dead_workers import CHECKS, SILENT_MS, DeadWorkers
 
 LIMITS = Limits(lease_s=60.0, claim_s=60.0)
 """Whatever is taken within a test is taken because a worker is gone, and for no lease."""

@@ -9,8 +9,8 @@ from protocol.bounds import MAX_UNRECORDED_BYTES
 from streams import layout
 from streams.connection import Connection
 from tests.support.waiting import wait_until
-from workers.policy import unrecorded
-from workers.policy.unrecorded import Unrecorded
+from workers.policy import unrecorded_share
+from workers.policy.unrecorded_share import Unrecorded
 
 SHARDS = 2
 
@@ -77,7 +77,7 @@ async def test_a_key_with_much_that_no_writer_took_is_held_until_one_does(worker
 async def test_nobody_is_held_while_no_writer_takes_anything(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
+    monkeypatch.setattr(unrecorded_share, "STUCK_S", 0.05)
     worker.release("a", 2 * MAX_UNRECORDED_BYTES)
     assert worker.held == ["a"]
     await wait_until(lambda: worker.held == [])
@@ -95,7 +95,7 @@ async def test_nobody_is_held_while_no_writer_takes_anything(
 async def test_a_shard_whose_writer_is_away_changes_nothing_in_the_others(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unrecorded, "STUCK_S", 0.05)
+    monkeypatch.setattr(unrecorded_share, "STUCK_S", 0.05)
     worker.release("a", 2 * MAX_UNRECORDED_BYTES, shard=1)
     assert worker.held == ["a"]
     await wait_until(lambda: worker.held == [])

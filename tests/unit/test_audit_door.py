@@ -12,7 +12,7 @@ import pytest
 
 from db.keyring import KeyRing
 from gateway.record import pages_process
-from gateway.record.audit_door import (
+from gateway.record.audit_proxy import (
     MAX_EXPORTS,
     MAX_OF_OTHERS,
     MAX_QUESTIONS_OF_ONE,

@@ -18,7 +18,7 @@ from streams.connection import Connection
 from streams.layout import Entry
 from tests.support.checks.owned_calls import BODY, START, fragment
 from tests.support.worker_calls import call_info, owned
-from workers.policy.facts import FactWatcher
+from workers.policy.call_facts import FactWatcher
 from workers.policy.release import Releaser
 
 SIZE, TOGETHER = 2 * 2**20, 32

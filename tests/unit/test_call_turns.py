@@ -24,7 +24,7 @@ from streams import layout
 from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
-from workers.policy.turns import NONE, pack_newest, unpack_fact
+from workers.policy.recorded_turns import NONE, pack_newest, unpack_fact
 
 CALL = {"id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 BODY = as_json(

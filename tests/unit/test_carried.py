@@ -7,7 +7,9 @@ from urllib.parse import quote
 import pytest
 
 from policy.base import Block, ToolCall
-from policy.effects.carried import (
+from policy.effects.effect import Scope
+from policy.effects.network import host_scope
+from policy.effects.sent_secrets import (
     carries_secret,
     gives_keys,
     in_name,
@@ -17,8 +19,6 @@ from policy.effects.carried import (
     sends_key_astray,
     unwrapped,
 )
-from policy.effects.effect import Scope
-from policy.effects.network import host_scope
 from policy.loading import load
 from settings.config import PolicyStep
 from tests.support.cpu import cpu_within

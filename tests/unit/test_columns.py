@@ -8,7 +8,7 @@ import pytest
 
 from db.columns import TABLES, VERSION, CallTable, columns_of
 from db.models import Base
-from db.write.fit import fit
+from db.write.fit_columns import fit
 from db.write.rows import KINDS, pack
 from protocol.errors import StreamProtocolError
 from protocol.records import (

@@ -13,7 +13,7 @@ from policy.builtin.control import Control
 from policy.monitors.base import Monitor
 from policy.protocols import ALLOW, ProtocolStep, Sum, combined, reached
 from policy.scores import Score
-from policy.session import checked
+from policy.session import hook_checks
 from protocol.request import ChatRequest
 
 SHARES = st.floats(0, 1)
@@ -152,7 +152,7 @@ def test_whatever_monitors_say_there_is_a_sound_verdict(
     assert isinstance(verdict, Allow | Block | Defer) and verdict.choice is not None
     assert not isinstance(verdict, Defer) or not deferred
     # what is no text in a score is for the engine to find, which then blocks
-    problem = checked.problem(verdict)
+    problem = hook_checks.problem(verdict)
     assert problem == "" or "choice" in problem
     faults = [score for score in verdict.choice.scores if score.value is None]
     if faults and steps and on_fault == "count" and not observe:

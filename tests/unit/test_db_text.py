@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.filters import Position, created_at, encode_cursor, first_id, parse_filters
-from db.read.items import dump_json, number, payload
+from db.read.json_rows import dump_json, number, payload
 from db.text import SEARCH_LIMIT, from_column, search_text, to_column, words
 from db.write.packing import column
 from protocol.errors import InvalidRequest

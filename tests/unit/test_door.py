@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.record import door as doors
 from gateway.record import pages_process
-from gateway.record.door import MAX_IN_PIECES, MAX_STREAMS, PagesRelay, is_page
+from gateway.record import pages_proxy as doors
+from gateway.record.pages_proxy import MAX_IN_PIECES, MAX_STREAMS, PagesRelay, is_page
 from pages.http.request_checks import NOWHERE
 from protocol.bounds import MAX_RELAYED_FORM_BYTES, MAX_RELAYS
 from settings.config import Config

@@ -16,7 +16,7 @@ from protocol.request import (
     ToolResultPart,
     Turn,
 )
-from protocol.requests.copied import copied
+from protocol.requests.copies import copied
 from tests.support.checks.approving import SCHEMA
 from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import CONFIG

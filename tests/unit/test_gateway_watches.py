@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway import main, ready_and_metrics, sets
+from gateway import main, policy_sets, ready_and_metrics
+from gateway.policy_sets import PolicySets
 from gateway.ready_and_metrics import Status
-from gateway.sets import PolicySets
 from streams.identity import Identity
 from tests.support.waiting import wait_until
 
@@ -58,7 +58,11 @@ def looks_at_identity(redis: Any) -> Coroutine[Any, Any, None]:
 async def test_an_answer_that_is_none_ends_no_watch(
     watch: Callable[[Any], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((sets, "LOOK_S"), (ready_and_metrics, "SCHEMA_S"), (main, "IDENTITY_S")):
+    for module, name in (
+        (policy_sets, "LOOK_S"),
+        (ready_and_metrics, "SCHEMA_S"),
+        (main, "IDENTITY_S"),
+    ):
         monkeypatch.setattr(module, name, 0.01)
     redis = Spoilt()
     watching = asyncio.create_task(watch(redis))

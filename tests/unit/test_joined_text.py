@@ -12,7 +12,7 @@ import pytest
 from policy.base import ALLOW, Block, Context, OtherBlock, Policy, TextBlock, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_rules import ToolRules
-from policy.session.answer.echo import Echo
+from policy.session.answer.text_comparison import Echo
 from protocol.bytes.json_strict import dumps
 from protocol.dialects.table import CLIENTS
 from protocol.events import BlockKind

@@ -21,7 +21,7 @@ from streams.layout import Reply
 from tests.support.json_values import Json, as_json
 from tests.support.worker_calls import call_info, owned, start_of
 from workers.policy.call.owned import OwnedCall
-from workers.policy.turns import NONE
+from workers.policy.recorded_turns import NONE
 
 CALL = "0197a1b2-0000-7000-8000-0000000000aa"
 EARLIER = "resp_0197a1b2000070008000000000000001"

@@ -10,8 +10,8 @@ import pytest
 
 from protocol.errors import TookTooLong
 from tests.support.waiting import wait_until
-from workers import lane as lane_module
-from workers.lane import AT_ONCE, Lane, interrupt
+from workers import cpu_lane as lane_module
+from workers.cpu_lane import AT_ONCE, Lane, interrupt
 
 CPU_S = 0.2
 

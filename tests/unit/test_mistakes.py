@@ -8,8 +8,8 @@ import pytest
 
 from sluice.check import check
 from sluice.config_file import load_config, parse, parse_config
+from sluice.config_mistakes import Finding, Mistakes
 from sluice.errors import SettingsError
-from sluice.mistakes import Finding, Mistakes
 
 SHA = "0" * 64
 MANY = """\

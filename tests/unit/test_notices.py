@@ -21,7 +21,7 @@ from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
 from policy.session.answer.blocks import CallBlocks
 from policy.session.answer.outbox import Outbox
-from policy.session.answer.searching import holds_call
+from policy.session.answer.text_call_search import holds_call
 from policy.session.chain import Chain
 from policy.session.effects import Respond
 from policy.session.session import Session

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 from db.page_sessions import Login, PageSessions
-from pages import spool
+from pages import spooled_output
 from pages.http.answers import failed
 from pages.http.application import App
 from pages.http.login import MOST_WRONG, MOST_WRONG_IN_ALL, WINDOW_S, Attempts, Logins
@@ -40,7 +40,7 @@ from pages.http.views import (
 )
 from pages.http.visit import Visit
 from pages.page import Download, PageRequest, Route, sliced
-from pages.spool import SPOOLED_BYTES, spooled
+from pages.spooled_output import SPOOLED_BYTES, spooled
 from protocol.errors import (
     AuditUnavailable,
     Forbidden,
@@ -382,9 +382,9 @@ async def test_an_export_begins_at_once_and_is_read_whole_whoever_takes_it_slowl
 
 
 async def test_an_export_waits_for_who_takes_it_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    most = 3 * spool.PIECE_BYTES + 5
-    monkeypatch.setattr(spool, "MOST_SPOOLED", most)
-    monkeypatch.setattr(spool, "SPOOLED_BYTES", 0)
+    most = 3 * spooled_output.PIECE_BYTES + 5
+    monkeypatch.setattr(spooled_output, "MOST_SPOOLED", most)
+    monkeypatch.setattr(spooled_output, "SPOOLED_BYTES", 0)
     sent = [bytes([number]) * (number * 7_919 % 200_000) for number in range(60)]
     begun = 0
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from pages.assets import address, assets
-from pages.http import plain
+from pages.http import plain_pages
 from pages.page import Page, PageRequest, Services, Who
 from pages.pretty import pretty
 from pages.render import _environment, cut, duration, render_outside, size, thousands
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 
 CSS_BYTES, JS_BYTES = 15_000, 15_500
 
@@ -111,9 +111,9 @@ def test_pages_of_those_outside_have_a_head_without_links() -> None:
 
 def test_a_page_that_failed_says_what_the_doctor_found() -> None:
     found = [{"what": "database", "state": "failed", "said": "PostgreSQL <b>does not answer"}]
-    page = plain.failed(503, "not now", "ab12", again="/debug/calls", doctor=found).decode()
+    page = plain_pages.failed(503, "not now", "ab12", again="/debug/calls", doctor=found).decode()
     assert "database, failed: PostgreSQL &lt;b&gt;does not answer" in page and "Try again" in page
-    assert "doctor" not in plain.failed(503, "not now", "ab12").decode()
+    assert "doctor" not in plain_pages.failed(503, "not now", "ab12").decode()
 
 
 def test_who_reads_and_where_is_in_the_head() -> None:

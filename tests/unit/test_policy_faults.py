@@ -27,7 +27,7 @@ from policy.base import (
 )
 from policy.builtin.control import Control
 from policy.builtin.tool_rules import ToolRules
-from policy.session import checked
+from policy.session import hook_checks
 from policy.session.chain import Chain
 from policy.session.decision import Decision
 from protocol.bounds import MAX_ASKS, MAX_MESSAGE_CHARS, MAX_REASON_CHARS
@@ -183,7 +183,7 @@ def test_a_block_with_a_wrong_field_is_a_fault_of_text_and_of_what_is_carried_wh
     ],
 )
 def test_a_sound_verdict_is_none(said: Any) -> None:
-    assert checked.problem(said) == ""
+    assert hook_checks.problem(said) == ""
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from settings.config import Config
 from settings.runtime import Runtime
-from sluice import policy_set as naming
+from sluice import policy_set_name as naming
 from sluice.errors import SettingsError
-from sluice.policy_set import policy_set
+from sluice.policy_set_name import policy_set
 from tests.support.json_values import Json
 from tests.support.policy_files import DECIDES, ELSEWHERE, config
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from policy import preset
+from policy import preset_files
 from policy.base import ALLOW, ToolCall
 from policy.effects.shell.commands.effects_of import HANDLERS
 from policy.effects.shell.commands.file_commands import table
@@ -42,9 +42,9 @@ def revision(name: str, **options: object) -> str:
     )[1]
 
 
-@pytest.mark.parametrize("name", preset.names())
+@pytest.mark.parametrize("name", preset_files.names())
 def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
-    found = preset.preset(name)
+    found = preset_files.preset(name)
     assert (
         found.about
         and found.version >= 1
@@ -54,9 +54,11 @@ def test_each_preset_loads_and_says_what_it_is(name: str) -> None:
     assert all(policy.is_noop for policy in policies) == (name == "observe")
 
 
-@pytest.mark.parametrize("name", preset.names())
+@pytest.mark.parametrize("name", preset_files.names())
 def test_what_a_preset_expands_to_is_plain_configuration_that_can_be_copied(name: str) -> None:
-    series = [one.model_dump() for one in preset.expanded([step(name, **NEEDED.get(name, {}))])]
+    series = [
+        one.model_dump() for one in preset_files.expanded([step(name, **NEEDED.get(name, {}))])
+    ]
     text = json.dumps({"policies": {"default": series}})
     assert "$" not in text.replace("$$", "") and '"when"' not in text and '"case"' not in text
     document = parse(text, "copied.yaml")
@@ -64,7 +66,7 @@ def test_what_a_preset_expands_to_is_plain_configuration_that_can_be_copied(name
 
 
 def test_all_presets_that_were_promised_are_there() -> None:
-    assert set(NAMES) <= set(preset.names())
+    assert set(NAMES) <= set(preset_files.names())
 
 
 def test_the_options_and_the_content_of_a_preset_are_in_the_revision(
@@ -77,9 +79,9 @@ def test_the_options_and_the_content_of_a_preset_are_in_the_revision(
         != base
         != revision("coding-agent", unsure="allow")
     )
-    whole = preset.preset("coding-agent")
+    whole = preset_files.preset("coding-agent")
     monkeypatch.setattr(
-        preset, "preset", lambda name: whole.model_copy(update={"version": whole.version + 1})
+        preset_files, "preset", lambda name: whole.model_copy(update={"version": whole.version + 1})
     )
     assert revision("coding-agent") != base
 
@@ -122,7 +124,7 @@ def test_a_series_with_a_preset_that_is_wrong_does_not_load() -> None:
 
 
 def test_parts_of_a_preset_depend_on_its_options() -> None:
-    made = preset.Preset.model_validate(
+    made = preset_files.Preset.model_validate(
         {
             "name": "x",
             "version": 1,
@@ -156,7 +158,7 @@ def test_parts_of_a_preset_depend_on_its_options() -> None:
 @pytest.mark.slow
 def test_what_no_rule_of_strict_names_does_not_pass_whatever_it_is_called() -> None:
     commands = frozenset(
-        command.split()[0] for command in preset.preset("strict").options["commands"].default
+        command.split()[0] for command in preset_files.preset("strict").options["commands"].default
     )
     folders = [Path(name) for name in ("/usr/bin", "/usr/sbin") if Path(name).is_dir()]
     names = (

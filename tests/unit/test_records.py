@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from db.columns import BY_NAME
-from db.read import items as read_items
-from db.read.items import dump_json, dump_pieces
-from db.write.fit import fit
+from db.read import json_rows as read_items
+from db.read.json_rows import dump_json, dump_pieces
+from db.write.fit_columns import fit
 from db.write.rows import pack
 from policy.session.session import Session
 from protocol import records

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from settings.shipped import VERSION
+from settings.defaults import VERSION
 from tests.support.repository import ROOT, tracked
 
 INDEX = re.compile(

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from protocol import codecs
-from protocol.changed import Unclear, reconciled
 from protocol.dialects.responses.changes import write_tools
 from protocol.errors import InvalidRequest
+from protocol.policy_changes import Unclear, reconciled
 from protocol.request import ChatRequest, OtherPart, TextPart, ToolResultPart, ToolUsePart
 from protocol.request_texts import map_texts
 from protocol.request_texts import texts as texts_of
 from protocol.requests.addresses import refuse_private
-from protocol.requests.copied import copied
+from protocol.requests.copies import copied
 from protocol.target import Target, Translated
 from tests.support.json_values import Json
 from tests.support.request_codecs import read_request

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from db.read.failures import Failures
-from db.state.failing import say
+from db.state.recent_failures import say
 from sluice.audit.transcript import Utterance, sent
 from sluice.sentences import wrapped
 

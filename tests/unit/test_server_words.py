@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from db.connections import conninfo
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable
 
 

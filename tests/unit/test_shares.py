@@ -60,7 +60,9 @@ def test_every_key_in_redis_stands_in_the_table() -> None:
 def test_every_bounded_queue_stands_in_the_table() -> None:
     found = set(queues())
     assert found == {name for name in NAMED if not name.startswith("layout.")}
-    assert "workers/lane.py" in found and "gateway/admission.py" in found, "it finds what there is"
+    assert "workers/cpu_lane.py" in found and "gateway/admission.py" in found, (
+        "it finds what there is"
+    )
 
 
 def test_every_row_says_what_one_key_may_have() -> None:

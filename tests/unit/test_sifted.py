@@ -5,7 +5,7 @@ import re
 import pytest
 
 from policy.effects.shell.programs import patterns
-from policy.effects.shell.programs.sifted import Sifted
+from policy.effects.shell.programs.quick_patterns import Sifted
 from tests.support.checks.kinds import of_kind
 
 WORDS = r"(?:\bos\.system|\bsh|[\"']run[\"'])\s*\("

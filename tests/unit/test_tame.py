@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol.bytes.tame import is_tame, tame_fields
+from protocol.bytes.bookkeeping import is_tame, tame_fields
 
 DEEP: Any = {"a": {"a": {"a": {"a": {"a": {"a": {"a": 1}}}}}}}
 TAME: list[Any] = [

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from streams.tick import Tick
+from streams.tick_batches import Tick
 
 Sent = list[tuple[str, list[str], int]]
 

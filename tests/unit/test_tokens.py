@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from protocol.bytes.tokens import NOTE, without_tokens
+from protocol.bytes.token_removal import NOTE, without_tokens
 from tests.support.json_values import as_json
 
 SECRET = "tok-7f3a-SECRET"

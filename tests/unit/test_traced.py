@@ -11,7 +11,7 @@ import pytest
 
 from gateway.call.calls import OpenCall
 from gateway.call.traffic_lines import TrafficLines
-from gateway.debugging import Switch, Switches
+from gateway.debug_choice import Switch, Switches
 from policy.base import Policy, TextBlock, ToolCall, Verdict
 from policy.builtin.text_replace import TextReplace
 from policy.builtin.uppercase import Uppercase

@@ -16,9 +16,9 @@ from db.migrations.place import digest
 from policy.loading import load
 from protocol.debug import BITS
 from settings.config import Config, Key, PolicyStep
-from settings.shipped import DESTRUCTIVE
+from settings.defaults import DESTRUCTIVE
 from sluice.errors import Busy, NotFit, SettingsError, StartError
-from sluice.private import write_private
+from sluice.private_files import write_private
 from sluice.settings import load_settings
 from sluice.up import data_dir, embedded, up
 from sluice.up.greeting import greeting

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from db.migrations.place import FIRST_MONTHS
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from db.write.insert import AuditInserter
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime
@@ -19,10 +19,10 @@ from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.identity import Identity
 from workers import process
-from workers.audit.bodies import Bodies
 from workers.audit.debugging import DebugDrain
-from workers.audit.ended import EndedCalls
+from workers.audit.ended_calls import EndedCalls
 from workers.audit.orphaned import OrphanedCalls
+from workers.audit.request_bodies import Bodies
 from workers.audit.retention import RetentionLoop
 from workers.audit.rollups import Rollups
 from workers.audit.sealing import SealLoop

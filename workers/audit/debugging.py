@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from db.write.debug_logs import DebugLogWriter
 from protocol.debug import KEPT_DAYS, Batch, DebugLine
 from protocol.errors import AuditUnavailable, StreamConnectionLost

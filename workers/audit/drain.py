@@ -12,9 +12,9 @@ from protocol.errors import StreamConnectionLost
 from settings.runtime import Runtime
 from streams.connection import Connection, RedisError
 from streams.identity import Identity
-from workers.audit.bodies import Bodies
 from workers.audit.entries import count_blobs
 from workers.audit.reading import BATCH_BLOBS, ShardReader
+from workers.audit.request_bodies import Bodies
 from workers.audit.sealing import SealLoop
 from workers.audit.stopping import RETRY_S, WriterStop
 from workers.audit.storing import ShardStore

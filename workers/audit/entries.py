@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from db.holes import CallHole, Hole
+from db.missing_records import CallHole, Hole
 from protocol.errors import StreamProtocolError
 from protocol.records import Record, ReleaseRecord, read_records
 from streams import layout

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from db.write.histories import HistoryWriter
 from protocol.errors import AuditError, StreamConnectionLost
 from streams.connection import RedisError

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from db.seals.retention import RetentionRun, RetentionStep, is_held
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest
 from settings.runtime import Runtime
 from streams.clock import read_time

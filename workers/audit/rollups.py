@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from db.write.usage import HOUR, Roller, hour_of
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from db.seals.checkpoints import load_private_key, parse
 from db.seals.seal import BATCH, Sealer
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from protocol.errors import AuditTooSlow, AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime
 from streams import audit_stream, layout

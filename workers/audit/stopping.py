@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-from db.state.server_words import server_words
+from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 
 log = logging.getLogger(__name__)

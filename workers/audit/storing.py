@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from db.holes import CallHole
+from db.missing_records import CallHole
 from db.write.insert import AuditInserter, Conflicts
 from protocol.errors import StreamConnectionLost
 from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, call_ids
@@ -22,9 +22,9 @@ from settings.runtime import Runtime
 from streams import layout, scripts
 from streams.audit_stream import entry_id
 from streams.connection import Connection, RedisError
-from workers.audit.bodies import LARGE, Bodies
 from workers.audit.entries import altered, call_of, take_records
 from workers.audit.reading import ShardReader
+from workers.audit.request_bodies import LARGE, Bodies
 from workers.audit.sealing import SealLoop
 from workers.audit.stopping import WriterStop
 

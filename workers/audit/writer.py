@@ -23,10 +23,10 @@ from settings.runtime import Runtime
 from streams import heartbeats, layout, lifecycle
 from streams.connection import Connection, RedisError
 from workers import process
-from workers.audit.bodies import Bodies
 from workers.audit.chores import Chores
 from workers.audit.drain import Drain
 from workers.audit.histories import Histories
+from workers.audit.request_bodies import Bodies
 from workers.audit.sealing import SealLoop
 from workers.audit.stopping import WriterStop
 

@@ -25,7 +25,7 @@ from arq.connections import ArqRedis
 from arq.constants import in_progress_key_prefix, job_key_prefix, retry_key_prefix
 from arq.worker import Worker, func
 
-from policy.preset import expanded
+from policy.preset_files import expanded
 from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import StreamConnectionLost
 from settings.config import DEMO_JUDGE

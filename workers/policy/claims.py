@@ -27,10 +27,10 @@ from protocol.errors import StreamConnectionLost, StreamProtocolError
 from settings.config import Limits
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 from streams.scripts import ClaimAnswer, Claimed, Delivery
 from workers.policy.calls import Calls
-from workers.policy.dead import CHECK_S, SILENT_MS, DeadWorkers
+from workers.policy.dead_workers import CHECK_S, SILENT_MS, DeadWorkers
 
 log = logging.getLogger(__name__)
 CLAIM_BATCH = 32

@@ -23,7 +23,7 @@ from streams.connection import Connection, RedisError
 from streams.layout import Entry
 from streams.round_robin import RoundRobin
 from streams.scripts import Claimed
-from workers.lane import Lane
+from workers.cpu_lane import Lane
 from workers.policy.call.owned import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.fair import TURN_S, FairQueue

@@ -17,13 +17,13 @@ from protocol.records import UNCLAIMED, EndRecord, encode_records
 from streams import layout, metrics, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Reply
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 from streams.scripts import FencedEnd
-from streams.tick import Tick
+from streams.tick_batches import Tick
 from workers.policy.call.owned import OwnedCall, now_ms
 from workers.policy.calls import Calls
 from workers.policy.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
-from workers.policy.unrecorded import Unrecorded
+from workers.policy.unrecorded_share import Unrecorded
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1

@@ -9,7 +9,7 @@ from protocol.errors import StreamConnectionLost
 from settings.config import Config
 from streams import heartbeats, layout, scripts
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 from workers.policy.call.owned import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.claims import Claims

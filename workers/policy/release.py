@@ -12,13 +12,13 @@ from functools import partial
 from protocol.errors import StreamConnectionLost
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
-from streams.outcomes import Outcome
-from streams.tick import Tick
+from streams.script_outcomes import Outcome
+from streams.tick_batches import Tick
 from workers.policy.call.owned import OwnedCall
 from workers.policy.call.phases import Phase
 from workers.policy.call.rendered import Release
 from workers.policy.calls import Calls
-from workers.policy.unrecorded import COUNTED_BYTES, Unrecorded
+from workers.policy.unrecorded_share import COUNTED_BYTES, Unrecorded
 
 log = logging.getLogger(__name__)
 MAX_BATCH = 60

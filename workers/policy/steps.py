@@ -8,20 +8,20 @@ from protocol.records import STREAM_LOST, EventRecord, encode_records
 from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
+from workers.cpu_lane import Lane
 from workers.judge_queue import JudgeQueue
-from workers.lane import Lane
 from workers.policy.call.owned import OwnedCall, now_ms
 from workers.policy.call.phases import Phase
+from workers.policy.call_facts import FactWatcher
 from workers.policy.calls import Calls
-from workers.policy.facts import FactWatcher
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder, moment
 from workers.policy.finish import Finisher
+from workers.policy.recorded_turns import TurnLookup
 from workers.policy.release import Releaser
 from workers.policy.subscriptions import Subscriptions
-from workers.policy.turns import TurnLookup
-from workers.policy.unrecorded import Unrecorded
+from workers.policy.unrecorded_share import Unrecorded
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1

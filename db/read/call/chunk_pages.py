@@ -15,10 +15,10 @@ from sqlalchemy import func, select, text
 
 from db.engine import reading
 from db.models import ChunkRow
-from db.read.items import JsonObject
+from db.read.client_output import read_written
+from db.read.json_rows import JsonObject
 from db.read.queries import AuditReader
 from db.read.views import CHUNK_LOG
-from db.read.written import read_written
 
 PAGE = 200
 _AT_ONCE = 500

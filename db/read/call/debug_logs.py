@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from db.engine import reading
 from db.filters import Filters, LinePosition, encode_cursor
-from db.read.items import JsonObject, payload
+from db.read.json_rows import JsonObject, payload
 from db.text import from_column, to_column
 from protocol.debug import BITS
 

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at
 from db.models import CallRow, End
-from db.read.items import (
+from db.read.json_rows import (
     JsonObject,
     attempt_item,
     call_item,

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import created_at
-from db.read.items import JsonObject, time
+from db.read.json_rows import JsonObject, time
 from db.text import from_column
 
 MOST, MOST_BYTES = 1_000, 64 * 2**20

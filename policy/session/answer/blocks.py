@@ -33,7 +33,7 @@ from policy.session.answer.slots import (
     WholeSlot,
 )
 from policy.session.answer.text_flow import TextFlow
-from policy.session.approved import Approved
+from policy.session.approved_tools import Approved
 from policy.session.chain import Chain
 from policy.session.decision import Decided
 from protocol.bounds import MAX_BLOCKS

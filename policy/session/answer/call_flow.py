@@ -15,12 +15,12 @@ from policy.judging.answer import AnswerHistory
 from policy.schemas.schemas import ToolSchemas
 from policy.session.answer import metadata, toolcalls
 from policy.session.answer.attachments import Attachments
+from policy.session.answer.call_pairs import Pairs
 from policy.session.answer.ids import CallIds
 from policy.session.answer.outbox import Outbox
-from policy.session.answer.pairs import Pairs
 from policy.session.answer.slots import CallSlot, Mark, Slots
 from policy.session.answer.toolcalls import ProviderCall
-from policy.session.approved import Approved
+from policy.session.approved_tools import Approved
 from policy.session.chain import Chain
 from policy.session.decision import Decided, Decision
 from policy.session.effects import JudgeRequest

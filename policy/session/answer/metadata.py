@@ -1,7 +1,7 @@
 """Passes an answer's other data through the policies: ids, bookkeeping, and fields that the setting
 `unknown` names.
 
-The decoders keep only words and numbers (`protocol.bytes.tame`) and what the operator named in
+The decoders keep only words and numbers (`protocol.bytes.bookkeeping`) and what the operator named in
 `unknown`. Every policy that reads blocks carried whole sees it, words included: a secret may look
 like a word. Values that a server may choose freely (ids, models) are passed as a single word or not
 at all."""
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from policy.base import SEALED_FIELDS, SEALED_REASONING, Block, OtherBlock
-from policy.session.answer.searching import holds_call
+from policy.session.answer.text_call_search import holds_call
 from policy.session.chain import Chain
 from protocol.bounds import MAX_ID_CHARS, MAX_NAME_CHARS, MAX_SIGNATURE_CHARS
 from protocol.events import (

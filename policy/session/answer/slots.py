@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 from policy.base import Executor, TextBlock
-from policy.session.answer.echo import Echo
+from policy.session.answer.text_comparison import Echo
 from policy.session.decision import Decided, Decision
 from protocol.errors import LocalProtocolError
 from protocol.events import (

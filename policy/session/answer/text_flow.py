@@ -13,10 +13,10 @@ from policy.base import Block
 from policy.judging.answer import MOST_HEARD, AnswerHistory
 from policy.schemas.schemas import AnswerCheck
 from policy.session.answer import metadata
-from policy.session.answer.echo import joined
 from policy.session.answer.outbox import Outbox
-from policy.session.answer.searching import Search, raw_of
 from policy.session.answer.slots import RANKED, CallSlot, Mark, Slot, Slots, TextRun, TextSlot
+from policy.session.answer.text_call_search import Search, raw_of
+from policy.session.answer.text_comparison import joined
 from policy.session.chain import Chain
 from policy.session.decision import Decided
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS

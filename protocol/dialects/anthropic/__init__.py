@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     )
     from protocol.events import Usage
     from protocol.request import ChatRequest
+    from protocol.requests.conflicts import Changes
     from protocol.requests.neutral import NeutralRequest
-    from protocol.requests.unclear import Changes
 
 
 class Messages(ClientDialect):

@@ -7,9 +7,9 @@ be model output that no policy reads. Blocks that are carried whole go to the po
 
 from typing import Any
 
+from protocol.bytes.bookkeeping import is_tame
 from protocol.bytes.json_strict import dumps
 from protocol.bytes.strings import string_in
-from protocol.bytes.tame import is_tame
 from protocol.bytes.unknown import named
 from protocol.dialects.anthropic.cited import read_citation
 from protocol.errors import RemoteProtocolError

@@ -1,4 +1,4 @@
-"""What a policy may have changed in a Messages request in two places; `protocol.changed` says
+"""What a policy may have changed in a Messages request in two places; `protocol.policy_changes` says
 why."""
 
 from typing import Any
@@ -14,7 +14,7 @@ from protocol.dialects.anthropic.read import (
     result_text,
 )
 from protocol.request import ChatRequest, Reasoning, ResponseFormat, Tool, ToolUsePart
-from protocol.requests.unclear import Changes, Unclear, follow, refuse_names
+from protocol.requests.conflicts import Changes, Unclear, follow, refuse_names
 
 _MODES = {"off": "disabled", "budget": "enabled", "adaptive": "adaptive"}
 

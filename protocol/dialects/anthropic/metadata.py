@@ -1,5 +1,5 @@
 """Other data of Messages answers: usage, container, edits of the context, details of a refusal. It
-is passed to clients of the same dialect if it is tame (`protocol.bytes.tame`) or the setting
+is passed to clients of the same dialect if it is tame (`protocol.bytes.bookkeeping`) or the setting
 `unknown` names it."""
 
 import re
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from protocol.bytes.tame import is_tame, tame_fields
+from protocol.bytes.bookkeeping import is_tame, tame_fields
 from protocol.dialects.anthropic.wire import FrameUsage
 from protocol.errors import RemoteProtocolError
 from protocol.events import Usage

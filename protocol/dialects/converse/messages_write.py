@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from protocol import bounds
+from protocol.dialects.converse.document_names import Titles
 from protocol.dialects.converse.models import ModelRow
-from protocol.dialects.converse.titles import Titles
 from protocol.dialects.turns_write import Block, BlockWriter
 from protocol.request import TextPart, ToolResultPart, ToolUsePart
 from protocol.requests.fields import invalid

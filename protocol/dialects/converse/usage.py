@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from protocol.bytes.tame import tame_fields
+from protocol.bytes.bookkeeping import tame_fields
 from protocol.dialects.converse.wire import TokenUsage
 from protocol.errors import RemoteProtocolError
 from protocol.events import Usage

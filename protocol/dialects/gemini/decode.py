@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from protocol.bytes.bookkeeping import is_tame
 from protocol.bytes.json_strict import dumps
 from protocol.bytes.sse import parse_event
-from protocol.bytes.tame import is_tame
 from protocol.dialects.gemini import finish as finishes
 from protocol.dialects.gemini.blocks import Blocks
 from protocol.dialects.gemini.failures import failed_inside
-from protocol.dialects.gemini.partial import Arguments, whole
+from protocol.dialects.gemini.partial_arguments import Arguments, whole
 from protocol.dialects.gemini.sources import Sources
 from protocol.dialects.gemini.wire import (
     CONTENTS,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
-from protocol.bytes.tame import is_tame
+from protocol.bytes.bookkeeping import is_tame
 from protocol.dialects.openai_chat.attached import (
     are_annotations,
     is_prose_free,

@@ -1,4 +1,4 @@
-"""What a policy may have changed in a chat/completions request in two places; `protocol.changed`
+"""What a policy may have changed in a chat/completions request in two places; `protocol.policy_changes`
 says why."""
 
 from typing import Any
@@ -12,7 +12,7 @@ from protocol.dialects.openai_chat.read import MODELLED, refuse_many_answers
 from protocol.dialects.openai_chat.tools_read import read_tool
 from protocol.dialects.openai_options import effort_of
 from protocol.request import ChatRequest, Reasoning, Tool, ToolUsePart
-from protocol.requests.unclear import Changes, Unclear, follow, refuse_names
+from protocol.requests.conflicts import Changes, Unclear, follow, refuse_names
 
 _EFFORT_WORDS = ("thinking", "reasoning", "enable_thinking", "thinking_budget", "include_reasoning")
 """Words of vendors for what `reasoning_effort` says."""

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.citations import Citation
 from protocol.dialects.openai_chat.finish import WORDS
+from protocol.dialects.openai_chat.sluice_object import Vendor
 from protocol.dialects.openai_chat.usage import write_usage
-from protocol.dialects.openai_chat.vendor import Vendor
 from protocol.errors import LocalProtocolError
 from protocol.events import (
     BlockKind,

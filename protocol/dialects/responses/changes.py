@@ -1,4 +1,4 @@
-"""What a policy may have changed in a Responses request in two places; `protocol.changed` says why.
+"""What a policy may have changed in a Responses request in two places; `protocol.policy_changes` says why.
 
 Tools that items of the input bring are in the list of tools and in their item: both must say the
 same, for a provider of this dialect reads the items and one of another dialect the list.
@@ -24,8 +24,8 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
+from protocol.requests.conflicts import Changes, Unclear, refuse_names
 from protocol.requests.fields import place_of
-from protocol.requests.unclear import Changes, Unclear, refuse_names
 
 
 def _check(held: Tool | ToolUsePart, at: str) -> None:

@@ -8,10 +8,10 @@ A stream without its last event was cut: never a made-up stop. What the events r
 from collections.abc import Callable
 from typing import Any
 
+from protocol.bytes.bookkeeping import is_tame
 from protocol.bytes.json_strict import loads_foreign
 from protocol.bytes.sse import parse_event
 from protocol.bytes.strings import string_in, string_of
-from protocol.bytes.tame import is_tame
 from protocol.bytes.unknown import named
 from protocol.dialects.responses.answer import CONTENT, SUMMARY, OutputItems
 from protocol.dialects.responses.blocks import Item, ItemPart, more_than

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from protocol.bytes.tame import is_tame
+from protocol.bytes.bookkeeping import is_tame
 from protocol.bytes.unknown import named
 from protocol.events import Event, Opaque
 

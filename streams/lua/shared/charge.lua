@@ -1,4 +1,4 @@
--- what Redis holds for a call is charged to the call's API key (streams/memory_scripts.py)
+-- what Redis holds for a call is charged to the call's API key (streams/key_memory_scripts.py)
 local function has_share(memory, key, size)
   local c = redis.pcall('HMGET', memory, 'most', 'key:' .. key)
   local charged = tonumber(c[2] or '')

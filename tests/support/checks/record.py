@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from db.clocks import TELL, clocks
+from db.agreed_time import TELL, clocks
 from db.connections import conninfo
 from db.engine import engine_url
 from db.migrations.migrate import upgrade

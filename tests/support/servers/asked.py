@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, urlsplit
 from starlette.routing import Match
 from starlette.routing import Route as HttpRoute
 
+from db.debug_switches import DebugSwitches
 from db.labels import Labels
 from db.read.queries import AuditReader
-from db.switches import DebugSwitches
 from pages.http.views import read_params
 from pages.page import Answer, Download, Page, PageRequest, Route, Services, Who
 from pages.render import render

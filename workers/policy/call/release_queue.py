@@ -83,7 +83,7 @@ class ReleaseQueue:
         """Bytes that were taken in since the gateway was last told the position."""
         self.uncounted = 0
         """Bytes of records that were released and are not counted for the key yet
-        (`workers.policy.unrecorded`)."""
+        (`workers.policy.unrecorded_share`)."""
 
     # --- what waits ---
 

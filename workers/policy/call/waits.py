@@ -13,7 +13,7 @@ from policy.base import Judgement
 from policy.session.effects import JudgeRequest, SessionEffects
 from policy.session.session import Session
 from streams import layout
-from workers.policy.turns import Wanted, field_of, tell
+from workers.policy.recorded_turns import Wanted, field_of, tell
 
 _judgement = msgspec.json.Decoder(Judgement)
 

@@ -35,9 +35,9 @@ from policy.effects.shell.commands.command_traits import (
     is_only_asked,
     scope_of_file,
 )
+from policy.effects.shell.commands.data_flow import follow
 from policy.effects.shell.commands.file_table import DOES_NOTHING, WHOLE
 from policy.effects.shell.commands.findings import Findings, Handler
-from policy.effects.shell.commands.following import follow
 from policy.effects.shell.commands.program_origins import (
     built,
     comes_from_elsewhere,

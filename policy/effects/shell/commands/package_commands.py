@@ -9,7 +9,7 @@ from policy.effects.effect import Scope
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.findings import Findings, Handler
-from policy.effects.shell.commands.guards import is_guard
+from policy.effects.shell.commands.protective_services import is_guard
 from policy.effects.shell.commands.rule_table import rows
 from policy.word_tables import by_word
 

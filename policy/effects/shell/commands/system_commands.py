@@ -10,7 +10,7 @@ from policy.effects.paths import PathTarget
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.findings import Findings, Handler
-from policy.effects.shell.commands.guards import is_guard
+from policy.effects.shell.commands.protective_services import is_guard
 from policy.effects.shell.commands.rule_table import rows
 
 # -- users and rights

@@ -20,7 +20,7 @@ from policy.effects.shell.programs.patterns import (
     TEMPORARY,
     WORDS,
 )
-from policy.effects.shell.programs.sifted import Sifted
+from policy.effects.shell.programs.quick_patterns import Sifted
 
 _MAX_CALLS = 100
 

@@ -3,7 +3,7 @@ delete, start programs, open connections, read and write files."""
 
 import re
 
-from policy.effects.shell.programs.sifted import Sifted
+from policy.effects.shell.programs.quick_patterns import Sifted
 
 UNLINKS = re.compile(r"\b(\w+)\.(?:unlink|rmdir)\s*\(")
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from policy.effects.shell.parse.tree import Lit
 from policy.effects.shell.run import decoding
-from policy.effects.shell.run.carried import quietly
+from policy.effects.shell.run.command_texts import quietly
 from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.nested_texts import run_environment, run_text, source
 from policy.effects.shell.run.state import Invocation, Out

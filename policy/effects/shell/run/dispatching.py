@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from policy.effects.shell.run import decoding, interpreters, programs, shells
 from policy.effects.shell.run.builtins import BUILTINS
-from policy.effects.shell.run.carried import (
+from policy.effects.shell.run.command_texts import (
     OF_THEIR_OWN,
     commands_given,
     run_subscripts,
@@ -20,8 +20,8 @@ from policy.effects.shell.run.nested_texts import run_environment
 from policy.effects.shell.run.programs import SHELLS
 from policy.effects.shell.run.state import Invocation, Out, base_name
 from policy.effects.shell.run.values import HOME, UNKNOWN, Field, glob_text, is_known
+from policy.effects.shell.run.wrapper_table import wrap_of
 from policy.effects.shell.run.wrappers import SPECIAL, wrapped
-from policy.effects.shell.run.wrapping import wrap_of
 from policy.patterns import compile_re2
 
 MAX_WRAPPERS = 24

@@ -10,7 +10,7 @@ from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.nested_texts import run_values
 from policy.effects.shell.run.state import Invocation, Out, texts
 from policy.effects.shell.run.values import Field
-from policy.effects.shell.run.wrapping import after_options
+from policy.effects.shell.run.wrapper_table import after_options
 from policy.word_tables import by_word
 
 _RUNS = re.compile(

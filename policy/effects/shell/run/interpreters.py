@@ -8,13 +8,13 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from policy.effects.shell.command import Program, Word
-from policy.effects.shell.run.carried import commands_in, quietly
+from policy.effects.shell.run.command_texts import commands_in, quietly
 from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.nested_texts import run_values, running
 from policy.effects.shell.run.shells import STDIN
 from policy.effects.shell.run.state import Invocation, Out, texts
 from policy.effects.shell.run.values import Field
-from policy.effects.shell.run.wrapping import after_options
+from policy.effects.shell.run.wrapper_table import after_options
 from policy.word_tables import by_word
 
 _LANGUAGES = """

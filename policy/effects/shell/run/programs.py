@@ -10,7 +10,7 @@ from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.nested_texts import run_text, run_values
 from policy.effects.shell.run.state import Invocation, Out, base_name, texts
 from policy.effects.shell.run.values import Field, is_known
-from policy.effects.shell.run.wrapping import after_options
+from policy.effects.shell.run.wrapper_table import after_options
 
 SHELLS = frozenset(
     "sh bash dash zsh ksh ksh93 mksh pdksh lksh ash rbash fish yash posh csh tcsh osh elvish"

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from policy.effects.shell.run import decoding, interpreters, programs, shells
+from policy.effects.shell.run.for_each_word import fd, find, parallel, xargs
 from policy.effects.shell.run.git import git
 from policy.effects.shell.run.indirect_options import cmake
 from policy.effects.shell.run.interpreters import after
 from policy.effects.shell.run.machine import Machine
-from policy.effects.shell.run.many import fd, find, parallel, xargs
 from policy.effects.shell.run.nested_texts import run_values, running
 from policy.effects.shell.run.state import Invocation, Out, base_name, texts
 from policy.effects.shell.run.values import UNKNOWN, Field, is_known
-from policy.effects.shell.run.wrapping import (
+from policy.effects.shell.run.wrapper_table import (
     CONTAINERS,
     Wrap,
     after_options,

@@ -18,7 +18,7 @@ from typing import Any
 from protocol.errors import StreamConnectionLost
 from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 
 log = logging.getLogger(__name__)
 READ_COUNT = 500

@@ -22,8 +22,8 @@ from protocol.request import (
     ToolUsePart,
     Turn,
 )
+from protocol.requests.conflicts import Changes, Unclear, follow
 from protocol.requests.fields import refuse_twins
-from protocol.requests.unclear import Changes, Unclear, follow
 
 __all__ = ["Unclear", "reconciled"]
 _FORM = ("dialect", "stream", "include_usage", "is_as_written", "legacy_functions", "state")

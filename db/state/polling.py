@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import dict_row
 from pydantic import ValidationError
 
-from db import holes, letters
+from db import dead_letters, missing_records
 from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.migrations.primaries import SEEN
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
@@ -36,7 +36,7 @@ FROM api_keys WHERE revoked_at IS NULL
 another transaction."""
 _KEYS_OF = _KEYS + b" AND sha256 = ANY(%s)"
 _LACKING: LiteralString = (
-    f"SELECT ({letters.COUNT}) AS dead_letters, ({holes.COUNT}) AS incomplete_calls"
+    f"SELECT ({dead_letters.COUNT}) AS dead_letters, ({missing_records.COUNT}) AS incomplete_calls"
 )
 """In one: what a gateway asks every few seconds is most of what it does when it has little to
 do."""

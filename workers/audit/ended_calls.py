@@ -17,7 +17,7 @@ import time
 from typing import Any
 from uuid import UUID
 
-from db.holes import CallHole, Hole
+from db.missing_records import CallHole, Hole
 from db.write.insert import AuditInserter
 from protocol.errors import StreamProtocolError
 from protocol.records import EventRecord

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from db.read.items import JsonObject
-from db.read.items import time as iso
+from db.read.json_rows import JsonObject
+from db.read.json_rows import time as iso
 
 HOURS = 48
 """Hours of an axis."""

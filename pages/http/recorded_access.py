@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from db.reads import PageRead
+from db.access_log import PageRead
 
 _READS = "sluice.reads"
 

@@ -1,6 +1,6 @@
 """Debug logs that admins switched on for a key, for an hour at most. Append-only: the newest switch
 of a key counts, and one without loggers switches off. Gateways read them with the keys
-(`db.state.watch`)."""
+(`db.state.polling`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from db.engine import reading
-from db.read.items import JsonObject, time
-from db.state.watch import ACTIVE_SWITCHES
+from db.read.json_rows import JsonObject, time
+from db.state.polling import ACTIVE_SWITCHES
 from db.text import from_column, to_column
 from protocol.debug import BITS, LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import InvalidRequest

@@ -16,7 +16,7 @@ import psycopg
 
 from db.canonical import FORMS
 from db.connections import conninfo
-from protocol.bytes.tokens import NOTE
+from protocol.bytes.token_removal import NOTE
 from protocol.records import STREAM_LOST, UNCLAIMED
 
 KIND = "incomplete"

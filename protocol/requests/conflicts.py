@@ -1,5 +1,5 @@
 """Fields that a request holds twice, where a policy changed one of the two; see
-`protocol.changed`."""
+`protocol.policy_changes`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -10,7 +10,7 @@ from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.nested_texts import run_values
 from policy.effects.shell.run.state import Invocation, Out, texts
 from policy.effects.shell.run.values import Field, is_known
-from policy.effects.shell.run.wrapping import after_options
+from policy.effects.shell.run.wrapper_table import after_options
 
 _MAX_ITEMS = 16
 _LONG_OF_XARGS = tuple(

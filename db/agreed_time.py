@@ -12,7 +12,7 @@ import psycopg
 
 from protocol.errors import InvalidRequest
 from settings.retention import AGREE_S
-from settings.spans import span
+from settings.time_spans import span
 
 TELL = "SELECT set_config('sluice.clocks', %s, false)"
 """Tells the session what this process' clock and Redis' say, in seconds since 1970, with a comma

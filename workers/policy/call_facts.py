@@ -20,15 +20,15 @@ from protocol.errors import JudgeUnavailable, StreamConnectionLost
 from protocol.records import STREAM_LOST
 from protocol.stored_answers import WantedAnswers
 from settings.config import Limits
-from streams import layout, memory_scripts, scripts
+from streams import key_memory_scripts, layout, scripts
 from streams.connection import Connection, RedisError, pack_large
 from streams.connection import pack as command
-from streams.outcomes import Outcome
+from streams.script_outcomes import Outcome
 from workers.judge_queue import JudgeQueue
 from workers.policy.call.owned import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.feeding import Feeder
-from workers.policy.turns import TurnLookup, field_of
+from workers.policy.recorded_turns import TurnLookup, field_of
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.1
@@ -135,7 +135,7 @@ class FactWatcher:
         """Charge what the record puts into a request to its key, as if it had come with it. False
         where the key has its share."""
         with contextlib.suppress(StreamConnectionLost, RedisError):
-            outcome = await memory_scripts.charge(
+            outcome = await key_memory_scripts.charge(
                 self._redis, call.id, call.start.payer, len(value)
             )
             return outcome != Outcome.KEY

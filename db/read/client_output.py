@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from db.read.items import JsonObject, payload, release_item, time
+from db.read.json_rows import JsonObject, payload, release_item, time
 from db.text import from_column
 from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.records import to_bytes

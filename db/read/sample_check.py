@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.filters import Filters
 from db.models import AuditRow, CallRow, DecisionRow, Seal
-from db.read.items import JsonObject
+from db.read.json_rows import JsonObject
 from db.text import from_column
 from protocol.records import CallStart
 from protocol.sampling import draw, why
@@ -126,7 +126,7 @@ async def _check_page(connection: AsyncConnection, rows: Sequence[Any], report: 
                 row, f"it is {_sentence(row.audit)}, and by its draw and score {_sentence(right)}"
             )
         # a block's number is the upstream's; one that fits no column has another here
-        # (`db.write.fit`), which is below -1
+        # (`db.write.fit_columns`), which is below -1
         nonce = _nonce(begun.get(row.call_id)) if row.block >= -1 else ""
         if not nonce:
             report.unknown += 1

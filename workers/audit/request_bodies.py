@@ -12,10 +12,10 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from db.holes import CallHole, Hole
+from db.missing_records import CallHole, Hole
 from db.write.insert import AuditInserter
-from protocol.bytes.tokens import without_tokens
-from streams import layout, memory_scripts
+from protocol.bytes.token_removal import without_tokens
+from streams import key_memory_scripts, layout
 from streams.connection import Connection
 
 BATCH_BYTES = 8 * 2**20
@@ -129,7 +129,7 @@ class Bodies:
         StreamConnectionLost, RedisError."""
         for start in range(0, len(call_ids), FREED):
             calls = call_ids[start : start + FREED]
-            await memory_scripts.free(self._redis, shard, calls)
+            await key_memory_scripts.free(self._redis, shard, calls)
         for call_id in call_ids:
             self._stored.pop(call_id, None)
             self._expected.pop(call_id, None)
@@ -137,4 +137,4 @@ class Bodies:
     async def sweep(self, shard: int, cursor: bytes) -> bytes:
         """Give back some of the charges whose bodies are gone; returns where to go on. Raises
         StreamConnectionLost, RedisError."""
-        return await memory_scripts.sweep(self._redis, shard, cursor)
+        return await key_memory_scripts.sweep(self._redis, shard, cursor)
