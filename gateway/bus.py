@@ -1,6 +1,6 @@
 """The gateway's side of Redis: starts calls, delivers replies, ends calls, and puts together what
-does the rest: `Starts`, `Appends`, `Replies` and the `Heartbeat`. Must not know: clients, upstreams.
-"""
+does the rest: `Starts`, `Appends`, `Replies` and the `Heartbeat`. Must not know: clients,
+upstreams."""
 
 import asyncio
 import contextlib

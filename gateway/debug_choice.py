@@ -46,8 +46,8 @@ class Switches:
         self.is_on = bool(self._mask or by_key)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the switches as the database has them (`db.state.polling`); what this version does not
-        know of them is left out."""
+        """Take the switches as the database has them (`db.state.polling`); what this version does
+        not know of them is left out."""
         now = time.time()
         self.set(
             Switch(

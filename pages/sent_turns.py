@@ -1,6 +1,5 @@
-"""Turns of a conversation as clients sent them: read from the body of a request, in the forms of all
-dialects. Must not know: what the model said, SQL, HTML.
-"""
+"""Turns of a conversation as clients sent them: read from the body of a request, in the forms of
+all dialects. Must not know: what the model said, SQL, HTML."""
 
 import json
 from collections.abc import Iterator, Mapping

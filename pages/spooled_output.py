@@ -1,4 +1,5 @@
-"""What is sent to a reader who may be slow, through a file without a name. Must not know: what it is."""
+"""What is sent to a reader who may be slow, through a file without a name. Must not know: what it
+is."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator

@@ -1,5 +1,5 @@
-"""One HTTP/1.1 answer as llhttp (httptools) reads it. What its callbacks raise would only be wrapped,
-so they leave marks, and whoever feeds the parser looks at them."""
+"""One HTTP/1.1 answer as llhttp (httptools) reads it. What its callbacks raise would only be
+wrapped, so they leave marks, and whoever feeds the parser looks at them."""
 
 import httptools
 

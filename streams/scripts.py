@@ -1,8 +1,7 @@
 """A function for each Lua script (`streams/lua/`): what it takes, and what its answer means.
 
-Only this module, `streams.judge_scripts` and `streams.key_memory_scripts` know the order of a script's
-keys and arguments.
-"""
+Only this module, `streams.judge_scripts` and `streams.key_memory_scripts` know the order of a
+script's keys and arguments."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence

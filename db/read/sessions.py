@@ -278,7 +278,8 @@ def _block_item(row: Any) -> JsonObject:
 
 
 async def read_outcomes(connection: AsyncConnection, ids: Sequence[UUID]) -> list[dict[UUID, Any]]:
-    """Return, by call, how each ended, and the counts of its tool calls and of its refused texts."""
+    """Return, by call, how each ended, and the counts of its tool calls and of its refused
+    texts."""
     return [await by_call(connection, query, ids) for query in (_ENDS, _TOOLS, _TEXTS)]
 
 

@@ -136,8 +136,8 @@ class Report:
         self.add(SealFinding(damage, detail, call_id, table, row))
 
     def add_hole(self, call_id: UUID, hole: int, detail: str) -> None:
-        """Add a hole of a call; one of its kind (`db.missing_records.Hole`) is enough: it may be on record,
-        and be found again."""
+        """Add a hole of a call; one of its kind (`db.missing_records.Hole`) is enough: it may be on
+        record, and be found again."""
         if len(self.incomplete_calls) < MAX_INCOMPLETE:
             self.incomplete_calls.add(call_id)
         if len(self.holes) < MAX_FINDINGS and (call_id, hole) not in self._kinds:

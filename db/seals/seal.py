@@ -2,11 +2,10 @@
 
 A seal covers all stored rows of a call. Rows that arrive later get a further part, which covers the
 earlier parts again, so parts can only grow. Rows are hashed in the database (`db.canonical` in
-SQL): sealing moves no content. Holes of a call (`db.missing_records`) are recorded first, so no seal presents
-an incomplete call as whole. Writers of seals hold one advisory lock, so positions have no gaps;
-inserts do not take the lock. Synchronous, for a thread: it is background work, and one connection
-must not serve two rounds at once. Must not know: Redis.
-"""
+SQL): sealing moves no content. Holes of a call (`db.missing_records`) are recorded first, so no
+seal presents an incomplete call as whole. Writers of seals hold one advisory lock, so positions
+have no gaps; inserts do not take the lock. Synchronous, for a thread: it is background work, and
+one connection must not serve two rounds at once. Must not know: Redis."""
 
 import logging
 import os

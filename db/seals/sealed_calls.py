@@ -1,6 +1,5 @@
-"""A call with the seals that were made of it and the hashes of its rows, read from the database or from
-an archived day. Must not know: where these come from.
-"""
+"""A call with the seals that were made of it and the hashes of its rows, read from the database or
+from an archived day. Must not know: where these come from."""
 
 from dataclasses import dataclass, field
 from uuid import UUID

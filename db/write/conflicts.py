@@ -1,9 +1,8 @@
 """Rows that differ from one on record. The first row stays; the other becomes an event `conflict`
 of its call, with its content.
 
-The call is also marked as incomplete (`db.missing_records`), so verification, `sluice doctor`, metrics and
-pages name it without knowing of conflicts. Must not know: connections.
-"""
+The call is also marked as incomplete (`db.missing_records`), so verification, `sluice doctor`,
+metrics and pages name it without knowing of conflicts. Must not know: connections."""
 
 import json
 import secrets

@@ -5,12 +5,11 @@ The same record twice is a no-op. The same key with other content is a conflict:
 stays, the other becomes an event of the call (`db.write.conflicts`). Rows are inserted plainly,
 which fails if one exists. Only then are existing rows skipped, and conflicts found by comparing
 columns: exact, and free in the ordinary case. If a record of the batch fits no row, the batch is
-made to fit (`db.write.fit_columns`). Records that cannot be made to fit are known before PostgreSQL is
-asked: one statement sets them aside as dead letters, with bytes and reason, and the others are
+made to fit (`db.write.fit_columns`). Records that cannot be made to fit are known before PostgreSQL
+is asked: one statement sets them aside as dead letters, with bytes and reason, and the others are
 stored. If PostgreSQL itself refuses a record, of which no case is known, it is found by halving the
 batch, up to `MAX_TRIED` records of a call; past that, the rest of the call's records in the batch
-are set aside too. Must not know: Redis.
-"""
+are set aside too. Must not know: Redis."""
 
 import contextlib
 import hashlib

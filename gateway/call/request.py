@@ -1,6 +1,5 @@
-"""Reads what a client's request brings besides its key: the headers that say how its call is served,
-and the body, to its bounds. Must not know: what a body says.
-"""
+"""Reads what a client's request brings besides its key: the headers that say how its call is
+served, and the body, to its bounds. Must not know: what a body says."""
 
 import asyncio
 import re

@@ -9,7 +9,8 @@ from typing import Any
 _CHECK = 256
 """Steps between two looks at the clock."""
 _Stretches = tuple[int, int, int, "_Stretches"] | None
-"""Where an equal stretch begins and ends in the old sequence, on which diagonal, and those before."""
+"""Where an equal stretch begins and ends in the old sequence, on which diagonal, and those
+before."""
 _Path = tuple[int, _Stretches]
 _NOWHERE: _Path = (-1, None)
 
@@ -64,8 +65,9 @@ def common_places(
 
 
 def _snakes(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[tuple[int, int]]:
-    """Myers' greedy walk: `reach[k]` is how far the best path on diagonal k (old minus new) has come
-    in the old sequence, with the equal stretches that it went through, the last one outermost."""
+    """Myers' greedy walk: `reach[k]` is how far the best path on diagonal k (old minus new) has
+    come in the old sequence, with the equal stretches that it went through, the last one
+    outermost."""
     if not old or not new:
         return []
     reach: dict[int, _Path] = {1: (0, None)}

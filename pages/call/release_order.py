@@ -1,6 +1,6 @@
-"""Releases of an open call in the order in which its client gets them: each waits for the chunks that
-it was made of and, where the record comes first, for its commit. Must not know: what they hold.
-"""
+"""Releases of an open call in the order in which its client gets them: each waits for the chunks
+that it was made of and, where the record comes first, for its commit. Must not know: what they
+hold."""
 
 from collections import deque
 from collections.abc import Iterator

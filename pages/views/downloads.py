@@ -1,4 +1,5 @@
-"""Bytes of a call as files: its export, its request, and pieces of its record as they are stored."""
+"""Bytes of a call as files: its export, its request, and pieces of its record as they are
+stored."""
 
 from collections.abc import AsyncIterator
 from uuid import UUID

@@ -1,6 +1,5 @@
-"""Rules of the policy `tool_rules`, ready to be asked about a call: does a rule of `deny` hold, does
-one of `allow` vouch for it? Must not know: what becomes of the call then.
-"""
+"""Rules of the policy `tool_rules`, ready to be asked about a call: does a rule of `deny` hold,
+does one of `allow` vouch for it? Must not know: what becomes of the call then."""
 
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, Literal

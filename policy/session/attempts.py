@@ -1,6 +1,6 @@
 """The two answers of a call that another model answers again: what is known of each, which of them
-the client gets, and how the second is made to look as the first. Must not know: how an answer waits.
-"""
+the client gets, and how the second is made to look as the first. Must not know: how an answer
+waits."""
 
 from typing import Any, Final, Literal, NamedTuple
 

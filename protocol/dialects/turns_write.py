@@ -52,8 +52,8 @@ def last_asked(turns: Sequence[AnyTurn]) -> int:
 
 
 def goes_on_without(request: ChatRequest, dialect: DialectName, *thinking: str) -> bool:
-    """Is this the middle of a turn with calls whose thinking, parts of these kinds, is not known? The
-    API then refuses to think, and none is made up."""
+    """Is this the middle of a turn with calls whose thinking, parts of these kinds, is not known?
+    The API then refuses to think, and none is made up."""
     last = next((t for t in reversed(request.turns) if t.role == "assistant"), None)
     if last is None or not any(isinstance(p, ToolUsePart) for p in last.parts):
         return False

@@ -1,5 +1,5 @@
-"""What a text may become that is not all there: the beginnings of an object, a key, a fence or a tag
-behind which a call may stand (docs/change/protocol.md 2.2)."""
+"""What a text may become that is not all there: the beginnings of an object, a key, a fence or a
+tag behind which a call may stand (docs/change/protocol.md 2.2)."""
 
 import re
 

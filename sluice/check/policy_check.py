@@ -1,6 +1,5 @@
-"""Checks the policies of a configuration by loading each for real: what is wrong with them, and what
-of them lets everything pass. Must not know: upstreams, keys.
-"""
+"""Checks the policies of a configuration by loading each for real: what is wrong with them, and
+what of them lets everything pass. Must not know: upstreams, keys."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,5 @@
-"""Reads the items of a file of JSON, a list or an object on each line, with the line of each. Must not
-know: what an item is.
-"""
+"""Reads the items of a file of JSON, a list or an object on each line, with the line of each. Must
+not know: what an item is."""
 
 import json
 from collections.abc import Iterator

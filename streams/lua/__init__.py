@@ -1,9 +1,9 @@
 """The Lua scripts, one file each: every step of several commands that must be one step.
 
 A file begins with the keys and the arguments that its script takes; `streams.scripts`,
-`streams.judge_scripts` and `streams.key_memory_scripts` have a function for each. `-- include: NAMES`
-stands for files of `shared/`, a word in capitals for a number of the product. Time is Redis' own.
-"""
+`streams.judge_scripts` and `streams.key_memory_scripts` have a function for each. `-- include:
+NAMES` stands for files of `shared/`, a word in capitals for a number of the product. Time is Redis'
+own."""
 
 import re
 from hashlib import sha1

@@ -1,5 +1,5 @@
-"""Recorded Gemini answers: the decoder says what their facts say, however they are cut; what clients
-get of them is a matter of tests/e2e/test_conformance.py."""
+"""Recorded Gemini answers: the decoder says what their facts say, however they are cut; what
+clients get of them is a matter of tests/e2e/test_conformance.py."""
 
 import random
 

@@ -1,7 +1,6 @@
-"""What an audit writer does beside its draining, each in a loop of its own: partitions of the coming
-days, calls that ended without a mark, entries that somebody else removed, figures, debug lines,
-retention. Must not know: batches.
-"""
+"""What an audit writer does beside its draining, each in a loop of its own: partitions of the
+coming days, calls that ended without a mark, entries that somebody else removed, figures, debug
+lines, retention. Must not know: batches."""
 
 import asyncio
 import contextlib

@@ -1,5 +1,5 @@
-"""Brings batches of audit entries of one shard into Postgres, with the request bodies, and announces
-commits.
+"""Brings batches of audit entries of one shard into Postgres, with the request bodies, and
+announces commits.
 
 Where bodies are large, all after the announcement comes `LATE_S` later, on a connection of its own.
 Must not know: how entries are read.

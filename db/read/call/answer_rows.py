@@ -56,8 +56,8 @@ class AnswerRows:
     async def several(
         self, stay: Stay, call_ids: Sequence[str], *, alone: bool = False
     ) -> dict[str, StoredAnswer]:
-        """Return those of these calls' answers that are on record now, as many as a conversation may
-        hold."""
+        """Return those of these calls' answers that are on record now, as many as a conversation
+        may hold."""
         async with reading(self._engine) as connection:
             calls = [UUID(call_id) for call_id in call_ids if call_id]
             answers, _ = await self.read(
@@ -98,8 +98,8 @@ class AnswerRows:
         alone: bool = False,
         most_bytes: int = MAX_ANSWER_BYTES,
     ) -> tuple[dict[UUID, StoredAnswer], set[UUID]]:
-        """Return the answers of calls, the first ones that have `most_bytes` together, and which of the
-        calls may still get theirs. `alone`: without their requests, whether they are kept or
+        """Return the answers of calls, the first ones that have `most_bytes` together, and which of
+        the calls may still get theirs. `alone`: without their requests, whether they are kept or
         not."""
         if not calls:
             return {}, set()

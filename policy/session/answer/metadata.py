@@ -1,10 +1,10 @@
 """Passes an answer's other data through the policies: ids, bookkeeping, and fields that the setting
 `unknown` names.
 
-The decoders keep only words and numbers (`protocol.bytes.bookkeeping`) and what the operator named in
-`unknown`. Every policy that reads blocks carried whole sees it, words included: a secret may look
-like a word. Values that a server may choose freely (ids, models) are passed as a single word or not
-at all."""
+The decoders keep only words and numbers (`protocol.bytes.bookkeeping`) and what the operator named
+in `unknown`. Every policy that reads blocks carried whole sees it, words included: a secret may
+look like a word. Values that a server may choose freely (ids, models) are passed as a single word
+or not at all."""
 
 import re
 from hashlib import sha256

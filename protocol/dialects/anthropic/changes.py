@@ -1,5 +1,5 @@
-"""What a policy may have changed in a Messages request in two places; `protocol.policy_changes` says
-why."""
+"""What a policy may have changed in a Messages request in two places; `protocol.policy_changes`
+says why."""
 
 from typing import Any
 

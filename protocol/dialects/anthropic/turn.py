@@ -1,5 +1,5 @@
-"""Recorded turns of the Messages dialect in the next request, in the place of the client's. Why, and
-how one is rebuilt from the record: `protocol.dialects.anthropic.turn_builder`."""
+"""Recorded turns of the Messages dialect in the next request, in the place of the client's. Why,
+and how one is rebuilt from the record: `protocol.dialects.anthropic.turn_builder`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
-"""One chat/completions answer, streamed or whole, to events: its blocks, and the fields of the message
-as a whole. The theory is in `protocol.dialects.openai_chat.decode`, which splits streams into
-chunks."""
+"""One chat/completions answer, streamed or whole, to events: its blocks, and the fields of the
+message as a whole. The theory is in `protocol.dialects.openai_chat.decode`, which splits streams
+into chunks."""
 
 import re
 from collections.abc import Callable

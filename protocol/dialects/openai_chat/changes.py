@@ -1,5 +1,5 @@
-"""What a policy may have changed in a chat/completions request in two places; `protocol.policy_changes`
-says why."""
+"""What a policy may have changed in a chat/completions request in two places;
+`protocol.policy_changes` says why."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""What a policy may have changed in a Responses request in two places; `protocol.policy_changes` says why.
+"""What a policy may have changed in a Responses request in two places; `protocol.policy_changes`
+says why.
 
 Tools that items of the input bring are in the list of tools and in their item: both must say the
 same, for a provider of this dialect reads the items and one of another dialect the list.

@@ -297,8 +297,9 @@ send-email
     fetch=_fetch,
     submodule=_clone_behind,
 )
-"""`SHARED` are branches that others build on: one of one's own is rewritten every day. `clean -x` throws away what is ignored: settings and data, too. What `rm` takes away and is
-committed is still in the history."""
+"""`SHARED` are branches that others build on: one of one's own is rewritten every day. `clean -x`
+throws away what is ignored: settings and data, too. What `rm` takes away and is committed is still
+in the history."""
 
 
 HANDLERS: dict[str, Handler] = rows(
