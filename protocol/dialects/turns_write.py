@@ -59,7 +59,7 @@ def goes_on_without(request: ChatRequest, dialect: DialectName, *thinking: str) 
         return False
     first = last.parts[0]
     return not (
-        isinstance(first, OtherPart) and first.dialect == dialect and first.kind in thinking
+        isinstance(first, OtherPart) and dialect == first.dialect and first.kind in thinking
     )
 
 

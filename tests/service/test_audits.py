@@ -514,7 +514,7 @@ async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> No
 async def test_the_sample_is_drawn_again_from_the_record(
     url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db.read.draws, "PAGE", 3)
+    monkeypatch.setattr(db.read.sample_check, "PAGE", 3)
     calls = [call_id(now_ms() - n) for n in range(4)]
     quiet = call_id()
     for call in calls:

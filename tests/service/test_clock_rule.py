@@ -101,7 +101,7 @@ def test_a_clock_that_was_set_ahead_since_the_start_makes_nothing_old(
     set."""
     with psycopg.connect(conninfo(url), autocommit=True) as connection:
         today(connection, time.time())
-        monkeypatch.setattr(db.clocks, "_BOOTED_S", db.clocks._BOOTED_S - 2 * 86_400)
+        monkeypatch.setattr(db.agreed_time, "_BOOTED_S", db.agreed_time._BOOTED_S - 2 * 86_400)
         with pytest.raises(InvalidRequest, match=r"PostgreSQL is 2\.0 days ahead"):
             today(connection, time.time())
 

@@ -230,7 +230,11 @@ async def test_ready_and_metrics_count_incomplete_calls(url: str) -> None:
 
     watch = Watch(url)
     bus: Any = SimpleNamespace(
-        redis=SimpleNamespace(call=away), shards=1, calls={}, warnings=[], clock=ClockWatch()
+        redis=SimpleNamespace(call=away),
+        shards=1,
+        calls={},
+        warnings=[],
+        heartbeat=SimpleNamespace(clock=ClockWatch()),
     )
     status = Status(bus)
     watching = asyncio.create_task(status.watch(none, watch.lacking))

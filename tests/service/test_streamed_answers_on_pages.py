@@ -113,7 +113,7 @@ def test_of_a_call_past_what_is_decoded_each_block_has_its_share_of_bytes(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call, words = call_id(), [f"word{n} " for n in range(900)]
-    for module in ("db.read.call.story", "pages.views.call"):
+    for module in ("db.read.call.story", "pages.views.call_sides"):
         monkeypatch.setattr(f"{module}.MOST_BYTES", 100_000)
     asyncio.run(insert(url, *streamed(call, words)))
     [text, _], html = rows_of(url, f"/debug/calls/{call}")
