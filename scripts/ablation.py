@@ -35,7 +35,7 @@ TABLES = (
     ("builtins", "BUILTINS"),
     ("dispatching", "SPECIAL"),
     ("decoding", "_PROGRAMS"),
-    ("wrapping", "WRAPS"),
+    ("wrapper_table", "WRAPS"),
     ("programs", "LANGUAGES"),
     ("command_traits", "PRINTERS"),
 )

@@ -58,7 +58,7 @@ def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: Dialec
         "stream": True,
         "max_tokens": 100,
     }
-    first, began = None, time.monotonic()
+    first = None
     client: Any = (
         openai_client(product.url) if dialect == "openai" else anthropic_client(product.url)
     )
@@ -67,8 +67,9 @@ def test_a_slow_answer_is_streamed_as_it_comes(product: Product, dialect: Dialec
         with create(**request) as parts:
             for part in parts:
                 if first is None and "word1" in part.model_dump_json():
-                    first = time.monotonic() - began
-    assert first is not None and first < (time.monotonic() - began) / 2
+                    first = time.monotonic()
+    # the gaps take 0.8 s; of an answer that came at once nothing would be left of them
+    assert first is not None and time.monotonic() - first > 0.2
 
 
 @every

@@ -28,5 +28,5 @@ def test_a_module_without_effect_returns_nothing() -> None:
     nothing = without_effect(key_files.add_given)
     with in_place_of([(key_files.add_given, nothing)]):
         assert bench.changed([0]) == ["unheard-of ~/.ssh/id_rsa"]
-    is_guard = without_effect(MODULES["guards"].is_guard)
+    is_guard = without_effect(MODULES["protective_services"].is_guard)
     assert is_guard is not None and is_guard("auditd") is False
