@@ -39,6 +39,8 @@ def made(replay: Replay) -> Json:
         route | (searching if route["match"] == "claude-*" else {}) for route in base["models"]
     ]
     base["keys"] = [key | {"server_tools": ["web_search"]} for key in base["keys"]]
+    # a worker that takes over is started in the test, on a machine with other work
+    base["limits"] = {**base.get("limits", {}), "claim_s": 20}
     return base
 
 
