@@ -38,6 +38,9 @@ LookUp = Callable[[Sequence[str]], Awaitable[Sequence[Key]]]
 """Returns those of the keys with these digests that are in use."""
 
 
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
+
+
 def presented_key(headers: Headers) -> bytes | None:
     """Return the key in `Authorization: Bearer` or `x-api-key`, or None; never looked for anywhere
     else. The same one may be there twice.
@@ -47,10 +50,12 @@ def presented_key(headers: Headers) -> bytes | None:
     """
     presented: bytes | None = None
     for name, value in headers:
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            key = value[7:].strip()
-        elif name == b"x-api-key":
+        if name not in KEY_HEADERS:
+            continue
+        if name == b"x-api-key":
             key = value.strip()
+        elif value[:7].lower() == b"bearer ":
+            key = value[7:].strip()
         else:
             continue
         if presented is not None and key != presented:

@@ -205,7 +205,7 @@ class Gateway:
         key = self.keys.authenticate(headers) or await self.keys.find(headers)
         if key is None:
             raise refusal(headers)
-        if not set(roles) & set(key.roles):
+        if set(roles).isdisjoint(key.roles):
             raise Forbidden(
                 f"this key does not have the role {' or '.join(map(repr, roles))}",
                 code="wrong_role",

@@ -105,13 +105,12 @@ def _prepare(waiting: Waiting, _: int) -> tuple[int, int, Waiting]:
 
 def _answered(batch: list[Waiting], done: "asyncio.Future[list[bytes | RedisError]]") -> None:
     error = done.exception() if not done.cancelled() else asyncio.CancelledError()
-    for number, (_, _, future) in enumerate(batch):
+    outcomes = done.result() if error is None else [error] * len(batch)
+    for (_, _, future), outcome in zip(batch, outcomes, strict=True):
         if future.done():
             # its client is gone
             continue
-        if error is not None:
-            future.set_exception(error)
-        elif isinstance(word := done.result()[number], RedisError):
-            future.set_exception(word)
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
         else:
-            future.set_result(word)
+            future.set_result(outcome)

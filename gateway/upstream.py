@@ -34,7 +34,8 @@ from protocol.errors import (
 from providers.doors.plain import Door, Splitter
 from providers.doors.table import open_door
 from providers.endpoints import provider_key
-from providers.http1 import Origin, Pool, UpstreamConnection
+from providers.http1 import Pool, UpstreamConnection
+from providers.origin import Origin
 from settings.config import DEMO, SCRIPTS, Config
 from streams.layout import Dispatch, EntryKind
 
@@ -311,26 +312,21 @@ class _Answer:
             self._error_kind = headers.get(self._dialect.error_kind_header.encode(), b"").partition(
                 b":"
             )[0]
+        if status != 200:
+            return
         wraps = self._door.splitter if self._door is not None else None
         framing, content_type = self._dialect.framing, headers.get(b"content-type", b"").lower()
         # arguments of `event_bytes`, of which each byte can be an escape of six
         most = 6 * self._bus.limits.event_bytes
-        if (
-            status == 200
-            and wraps is not None
-            and content_type.startswith(eventstream.CONTENT_TYPE)
-        ):
+        is_eventstream = content_type.startswith(eventstream.CONTENT_TYPE)
+        if wraps is not None and is_eventstream:
             self._splitter = wraps(most)
-        elif status == 200 and framing == "sse" and content_type.startswith(_STREAM):
+        elif framing == "sse" and content_type.startswith(_STREAM):
             self._splitter = EventSplitter(most)
-        elif (
-            status == 200
-            and framing == "eventstream"
-            and content_type.startswith(eventstream.CONTENT_TYPE)
-        ):
+        elif framing == "eventstream" and is_eventstream:
             self._splitter = eventstream.EventStreamSplitter(most)
         else:
-            self._may_stream = status == 200 and framing == "sse" and wraps is None
+            self._may_stream = framing == "sse" and wraps is None
 
     def on_data(self, data: bytes, line: UpstreamConnection | None = None) -> None:
         """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
@@ -388,9 +384,9 @@ def _passed_headers(
 ) -> dict[str, str]:
     """Return those headers of an upstream's answer that its client is sent, each held to a form
     that says nothing else."""
-    forms = [_RETRY] * (status != 200) + [_LIMIT] * with_limits
-    if not forms:
+    if status == 200 and not with_limits:
         return {}
+    forms = [_RETRY] * (status != 200) + [_LIMIT] * with_limits
     lines = [
         (name, value)
         for name, value in headers.items()

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from protocol.dialects.table import DIALECTS
 from protocol.request import Endpoint
-from providers.http1 import Origin
+from providers.origin import Origin
 from settings.upstreams import Upstream
 
 _BEARER = "authorization"

@@ -27,7 +27,6 @@ from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout,
 from providers.http_answer import HttpAnswer
 from providers.origin import Origin
 
-__all__ = ["KEEPALIVE_S", "MAX_HEAD_BYTES", "AnswerSink", "Origin", "Pool", "UpstreamConnection"]
 MAX_HEAD_BYTES = 64 * 1024
 """Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the
 same read."""

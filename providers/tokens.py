@@ -15,7 +15,8 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTokenMissing
-from providers.http1 import Origin, Pool, UpstreamConnection
+from providers.http1 import Pool, UpstreamConnection
+from providers.origin import Origin
 
 EXCHANGE_S = 10.0
 """How long an exchange may take."""

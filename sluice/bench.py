@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from providers.http1 import Origin
+from providers.origin import Origin
 from sluice.bench_client import Load, StreamFigures
 from sluice.errors import SettingsError, StartError
 from sluice.settings import URLS_FILE

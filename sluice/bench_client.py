@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.errors import PipelineError, UpstreamUnreachable
-from providers.http1 import Origin, Pool, UpstreamConnection
+from providers.http1 import Pool, UpstreamConnection
+from providers.origin import Origin
 
 _STAMP = re.compile(rb"@(\d+);")
 _LONGEST_STAMP = 40

@@ -26,7 +26,8 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.request import Tool
-from protocol.text_calls.scanner import CallScanner, Piece, TextCall, Thought
+from protocol.text_calls.scanner import CallScanner
+from protocol.text_calls.words import Piece, TextCall, Thought
 
 Fits = Callable[[Tool, dict[str, Any]], bool]
 

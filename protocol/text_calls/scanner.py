@@ -39,13 +39,11 @@ from protocol.text_calls.words import (
     TAG,
     WRAPPERS,
     Piece,
-    TextCall,
     Thought,
     name_before,
     written,
 )
 
-__all__ = ["MAX_HELD", "CallScanner", "Piece", "TextCall", "Thought"]
 MAX_HELD = 64 * 1024
 """Characters of a candidate that are held."""
 _KEYS = written((*NAMES, *ARGUMENTS, *WRAPPERS))

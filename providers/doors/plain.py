@@ -15,7 +15,7 @@ from protocol.dialects.table import DIALECTS
 from protocol.errors import InvalidRequest
 from protocol.request import Endpoint
 from providers import endpoints
-from providers.http1 import Origin
+from providers.origin import Origin
 from settings.upstreams import Upstream
 
 _OPEN_HEADERS = frozenset(

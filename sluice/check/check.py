@@ -63,7 +63,7 @@ def refuse(document: Document, search_path: Sequence[str]) -> None:
 def upstream_mistakes(config: Config) -> Iterator[Finding]:
     """Yield what keeps requests from reaching an upstream: an address where nothing is, a header
     that cannot be sent, a lost key."""
-    from providers.http1 import Origin
+    from providers.origin import Origin
 
     yield from address_mistakes(config)
     for name, upstream in config.upstreams.items():

@@ -21,7 +21,7 @@ from protocol.errors import UpstreamTokenMissing
 from protocol.requests.addresses import bracketed
 from providers.doors.plain import Door
 from providers.doors.table import open_door
-from providers.http1 import Origin
+from providers.origin import Origin
 from settings.config import Config, Upstream
 
 STEP_S = 5.0

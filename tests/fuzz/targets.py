@@ -36,7 +36,8 @@ from protocol.request import DialectName
 from protocol.requests import fields
 from protocol.server_tools.data import table
 from protocol.target import Target
-from protocol.text_calls.scanner import CallScanner, TextCall, Thought
+from protocol.text_calls.scanner import CallScanner
+from protocol.text_calls.words import TextCall, Thought
 from tests.fuzz import binary, gemini, requests
 from tests.fuzz.mutate import mutate
 from tests.fuzz.views import (

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UpstreamTimeout, UpstreamUnreachable
-from providers.http1 import Origin, Pool, UpstreamConnection
+from providers.http1 import Pool, UpstreamConnection
+from providers.origin import Origin
 from tests.support.servers.certificates import certificate
 from tests.support.waiting import wait_until
 

@@ -30,7 +30,8 @@ from protocol.dialects.table import CLIENTS
 from protocol.events import BlockKind
 from protocol.records import BlockRecord, EventRecord
 from protocol.request import DialectName
-from protocol.text_calls.scanner import CallScanner, Piece
+from protocol.text_calls.scanner import CallScanner
+from protocol.text_calls.words import Piece
 from tests.support.checks.kinds import of_kind
 from tests.support.clients.answering import Answer, Watch
 from tests.support.clients.sdk_calls import tool

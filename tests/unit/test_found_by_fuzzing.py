@@ -34,7 +34,8 @@ from protocol.events import (
     UpstreamFailed,
 )
 from protocol.target import Target
-from protocol.text_calls.scanner import CallScanner, TextCall, Thought
+from protocol.text_calls.scanner import CallScanner
+from protocol.text_calls.words import TextCall, Thought
 from settings.config import Config
 from tests.support.checks.kinds import of_kind
 from tests.support.json_values import Json, as_json

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamUnreachable
-from providers.http1 import MAX_HEAD_BYTES, Origin, Pool, UpstreamConnection
+from providers.http1 import MAX_HEAD_BYTES, Pool, UpstreamConnection
+from providers.origin import Origin
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: a/b\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.text_calls.scanner import MAX_HELD, CallScanner, Piece, TextCall, Thought
+from protocol.text_calls.scanner import MAX_HELD, CallScanner
+from protocol.text_calls.words import Piece, TextCall, Thought
 from tests.support.checks.kinds import of_kind
 from tests.support.cpu import cpu_within
 from tests.support.upstreams.written_calls import ARGUMENTS, CALL, LENIENT, ONE, A

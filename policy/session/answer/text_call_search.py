@@ -13,7 +13,8 @@ from protocol.dialects.table import CLIENTS
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart
 from protocol.request import DialectName
-from protocol.text_calls.scanner import CallScanner, Piece, TextCall
+from protocol.text_calls.scanner import CallScanner
+from protocol.text_calls.words import Piece, TextCall
 
 
 def raw_of(piece: Piece) -> str:

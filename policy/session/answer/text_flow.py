@@ -29,7 +29,7 @@ from protocol.events import (
 )
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
-from protocol.text_calls.scanner import Piece, TextCall
+from protocol.text_calls.words import Piece, TextCall
 
 
 class TextFlow:
