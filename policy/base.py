@@ -210,7 +210,8 @@ class Block(msgspec.Struct, frozen=True):
     the cause, inside the standard notice (default: a sentence for the reason). `rule` is the rule
     of the policy that decided, for the record and the notice; `detail`, such as a threshold, is
     added to the cause only where `notices` is `full`. `feedback` may reveal less than the setting,
-    never more.
+    never more. `why` says of the call what is objected to and what would let it pass, as a sentence
+    without its subject (`would delete ...`): for the record, and for the notice as `detail` is.
     """
 
     reason: str
@@ -219,6 +220,7 @@ class Block(msgspec.Struct, frozen=True):
     detail: str = ""
     feedback: Feedback = "message"
     choice: ProtocolChoice | None = None
+    why: str = ""
 
 
 class Replace(msgspec.Struct, frozen=True):

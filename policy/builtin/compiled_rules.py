@@ -8,6 +8,7 @@ from policy.base import ToolCall
 from policy.builtin import effect_rules
 from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.builtin.rule_options import PENDING, Rule, Secrets, Sql, several
+from policy.effect_sentences import describe_sql, describe_unsure
 from policy.effects.touch import Source, load_parser
 from policy.patterns import NamePatterns, compile_re2, literal
 from policy.schemas.schemas import Schema, TooMuchWork, compile_schema
@@ -72,6 +73,17 @@ class CompiledRule:
         if not held or not self._effects:
             return "yes" if held else "no"
         return effect_rules.denied(self._effects, looks.touch)
+
+    def why(self, call: ToolCall, looks: Looks, held: effect_rules.Held) -> str:
+        """Say what the call does that the rule is about, or why that is not known; empty where the
+        rule is not about what calls do."""
+        if held == "unsure":
+            return describe_unsure(looks.touch.unsure)
+        if self._effects:
+            return effect_rules.why(self._effects, looks.touch, looks.places)
+        if self.rule.sql is not None:
+            return _why_sql(self.rule.sql, call, looks)
+        return "carries a credential" if self.rule.secrets is not None else ""
 
     def asks_effects_of(self, call: ToolCall) -> bool:
         """Is it a rule about what this call does?"""
@@ -243,6 +255,22 @@ def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
     if len(texts) != 1:
         return bool(texts)
     return not isinstance(texts[0], str) or _sql_holds(sql, texts[0], looks)
+
+
+def _why_sql(sql: Sql, call: ToolCall, looks: Looks) -> str:
+    texts = (
+        looks.sql
+        if sql.argument is None
+        else [text for key in looks.named(sql.argument) if isinstance(text := call.value[key], str)]
+    )
+    readings = [_read_sql(sql, text, looks) for text in texts]
+    if None in readings or not readings:
+        return describe_sql((), ())
+    known = [reading for reading in readings if reading is not None]
+    effects = {effect for _, effects in known for effect in effects & set(sql.effects or ())}
+    return describe_sql(
+        effects, {kind for kinds, _ in known for kind in kinds & set(sql.kinds or ())}
+    )
 
 
 def _read_sql(sql: Sql, text: str, looks: Looks) -> tuple[Set[str], Set[str]] | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from policy.builtin.rule_options import Does, Network, Paths, Secrets, Shell, several
+from policy.effect_sentences import describe_worst, shown_command
 from policy.effects.credentials import secrets_in
 from policy.effects.effect import Effect, matches
 from policy.effects.places import Places
@@ -61,6 +62,14 @@ class Condition:
                 not self.wants_unsure and any(map(self.is_about, touch.acts))
             )
         return any(self.is_about(act) and self.has(act.effect) for act in touch.acts)
+
+    def finds_of(self, touch: Touch) -> list[Effect]:
+        """The effects among those that are named."""
+        return (
+            [act.effect for act in touch.acts if self.is_about(act) and self.has(act.effect)]
+            if self.speaks_of_effects
+            else []
+        )
 
     def is_about(self, act: LocatedEffect) -> bool:
         """Does it say anything about this effect?"""
@@ -170,6 +179,19 @@ def denied(conditions: Sequence[Condition], touch: Touch) -> Held:
     ):
         return "unsure"
     return "no"
+
+
+def why(conditions: Sequence[Condition], touch: Touch, places: Places) -> str:
+    """Return what a call does that the conditions name, in a sentence; empty where they name no
+    effect and no command."""
+    effects = [effect for condition in conditions for effect in condition.finds_of(touch)]
+    if effects:
+        return describe_worst(effects, places)
+    named = [condition for condition in conditions if condition.names_commands]
+    for command in touch.commands:
+        if any(condition.forbids(command) for condition in named):
+            return f"would run `{shown_command(f'{command.name} {command.line}')}`"
+    return ""
 
 
 def allowed(conditions: Sequence[Condition], touch: Touch, places: Places) -> bool:

@@ -14,6 +14,7 @@ from policy.base import ALLOW, Block, Context, Policy, Replace, ToolCall, Verdic
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import ToolRulesOptions
+from policy.effect_sentences import describe_unsure
 from policy.effects.places import Places
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 
@@ -72,22 +73,23 @@ class ToolRules(Policy):
         ):
             return Block("schema", rule="validate_schema")
         matching = [
-            (rule, name, held)
+            (compiled, rule, name, held)
             for compiled, rule, name in self._deny
             if (held := compiled.holds(call, looks)) != "no"
         ]
-        for rule, name, held in matching:
+        for compiled, rule, name, held in matching:
             if rule.decision == "block":
-                return Block(rule.reason if held == "yes" else "unsure", rule.message, name)
+                reason = rule.reason if held == "yes" else "unsure"
+                return Block(reason, rule.message, name, why=compiled.why(call, looks, held))
         if (
             self._blocks_unsure
             and any(compiled.asks_effects_of(call) for compiled, _, _ in self._deny)
             and looks.touch.unsure
         ):
-            return Block("unsure", rule="unsure")
+            return Block("unsure", rule="unsure", why=describe_unsure(looks.touch.unsure))
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", rule="allow")
-        for rule, name, _ in matching:
+        for _, rule, name, _ in matching:
             return Replace(json.dumps(rule.arguments), rule.reason, name)
         return ALLOW
 

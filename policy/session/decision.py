@@ -51,6 +51,8 @@ class Decided(msgspec.Struct, frozen=True):
     advice: str = ""
     feedback: Feedback = "message"
     defer: str = ""
+    why: str = ""
+    """`Block.why`."""
 
     @classmethod
     def allow(
@@ -67,7 +69,16 @@ class Decided(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, block: Block, policy: str) -> "Decided":
         """Withhold what a policy blocks."""
-        return cls("block", block.reason, policy, block.message, None, block.rule, block.detail)
+        return cls(
+            "block",
+            block.reason,
+            policy,
+            block.message,
+            None,
+            block.rule,
+            block.detail,
+            why=block.why,
+        )
 
     @classmethod
     def deny(

@@ -45,6 +45,8 @@ def problem(value: msgspec.Struct) -> str:
                 f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message or detail"
                 f" {MAX_MESSAGE_CHARS}"
             )
+        case Block() if len(value.why) > MAX_WHY_CHARS:
+            return f"Block: `why` has at most {MAX_WHY_CHARS} characters"
         case Block() | Replace() | Defer() if (
             len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable()
         ):
