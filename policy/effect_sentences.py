@@ -1,5 +1,5 @@
-"""What a call would do, in a sentence for people and models: `would delete ~/old.ts, outside the
-project /srv/app; if it is part of the project, name that folder with project:`.
+"""What a call would do, in a sentence for people and models: "would delete ~/old.ts, outside the
+project /srv/app; if it is part of the project, name that folder with `project:`".
 
 The sentence goes to the client and onto the record, and its target is text of a model: it is
 bounded, on one line, in plain characters and without credentials. It is made of the call and of
@@ -64,8 +64,8 @@ _WHERE: Final[Mapping[Scope, str]] = {
     "listed": "a listed host",
     "other": "a host that is not listed",
 }
-_NAME_PROJECT = "; if it is part of the project, name that folder with project:"
-_NAME_HOST = "; if the host is trusted, name it with hosts:"
+_NAME_PROJECT = "; if it is part of the project, name that folder with `project:`"
+_NAME_HOST = "; if the host is trusted, name it with `hosts:`"
 _AS_A_WHOLE: Final[Mapping[str, str]] = {
     ".": "the whole project",
     "./*": "the whole project",
@@ -116,14 +116,14 @@ def describe_worst(effects: Iterable[Effect], places: Places) -> str:
     every = tuple(dict.fromkeys(effects))
     if not every:
         return ""
-    more = len({(effect.kind, effect.target) for effect in every}) - 1
+    more = len({effect.target for effect in every}) - 1
     behind = f" (and {more} more like it)" if more else ""
     return f"{describe(worst(every)[1][0], places)}{behind}"
 
 
 def describe_sql(effects: Iterable[str], kinds: Iterable[str]) -> str:
     """Return what SQL does that a rule names; that nobody can read it where both are empty."""
-    done = [SQL_EFFECTS[effect] for effect in sorted(effects)]
+    done = [SQL_EFFECTS.get(effect, effect) for effect in sorted(effects)]
     done += [f"has a statement of the kind {kind}" for kind in sorted(kinds)]
     return f"holds SQL that {', '.join(done)}" if done else "holds SQL that cannot be read"
 
@@ -171,7 +171,7 @@ def _is_path(target: str) -> bool:
 
 def _where(effect: Effect, places: Places) -> str:
     if effect.scope != "home":
-        return _WHERE[effect.scope]
+        return _WHERE.get(effect.scope, effect.scope)
     if effect.target.startswith("./"):
         return "the project as a whole, or its history"
     project = places.shown_project

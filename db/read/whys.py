@@ -2,7 +2,7 @@
 lists, pages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, LiteralString
 from uuid import UUID
 
@@ -19,18 +19,16 @@ _WHYS: Final[LiteralString] = (
 
 
 async def read_whys(
-    connection: AsyncConnection, calls: Sequence[UUID]
-) -> dict[tuple[UUID, int], str]:
+    connection: AsyncConnection, calls: Collection[UUID]
+) -> dict[tuple[str, int], str]:
     """Return the sentences of these calls, by call and block."""
-    if not calls:
-        return {}
-    rows = await connection.execute(text(_WHYS), {"calls": list(calls), "kind": WHY})
-    return {(row.call_id, row.number): from_column(row.detail) for row in rows}
+    rows = await connection.execute(text(_WHYS), {"calls": sorted(calls), "kind": WHY})
+    return {(str(row.call_id), row.number): from_column(row.detail) for row in rows}
 
 
 async def add_whys(connection: AsyncConnection, items: Sequence[JsonObject]) -> None:
     """Add to items of tool calls why each was decided as it was; null where nothing says so."""
-    calls = {UUID(item["call_id"]) for item in items}
-    whys = await read_whys(connection, sorted(calls))
-    for item in items:
-        item["why"] = whys.get((UUID(item["call_id"]), item["block"]))
+    if items:
+        whys = await read_whys(connection, {UUID(item["call_id"]) for item in items})
+        for item in items:
+            item["why"] = whys.get((item["call_id"], item["block"]))

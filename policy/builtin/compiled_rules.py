@@ -258,19 +258,15 @@ def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
 
 
 def _why_sql(sql: Sql, call: ToolCall, looks: Looks) -> str:
-    texts = (
-        looks.sql
-        if sql.argument is None
-        else [text for key in looks.named(sql.argument) if isinstance(text := call.value[key], str)]
-    )
-    readings = [_read_sql(sql, text, looks) for text in texts]
-    if None in readings or not readings:
-        return describe_sql((), ())
-    known = [reading for reading in readings if reading is not None]
-    effects = {effect for _, effects in known for effect in effects & set(sql.effects or ())}
-    return describe_sql(
-        effects, {kind for kinds, _ in known for kind in kinds & set(sql.kinds or ())}
-    )
+    keys = [] if sql.argument is None else looks.named(sql.argument)
+    for text in looks.sql if sql.argument is None else map(call.value.get, keys):
+        if isinstance(text, str) and _sql_holds(sql, text, looks):
+            kinds, effects = _read_sql(sql, text, looks) or ((), ())
+            return describe_sql(
+                set(sql.effects or ()).intersection(effects),
+                set(sql.kinds or ()).intersection(kinds),
+            )
+    return describe_sql((), ())
 
 
 def _read_sql(sql: Sql, text: str, looks: Looks) -> tuple[Set[str], Set[str]] | None:

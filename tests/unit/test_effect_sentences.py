@@ -17,10 +17,8 @@ from sluice.check.trial import try_call
 
 _PROJECT = "/srv/app"
 _NAMED = {"project": _PROJECT, "home": "/home/ann"}
-_OUTSIDE = (
-    f"outside the project {_PROJECT}; if it is part of the project, name that folder with project:"
-)
-_HOST = "a host that is not listed; if the host is trusted, name it with hosts:"
+_OUTSIDE = f"outside the project {_PROJECT}; if it is part of the project, name that folder with `project:`"
+_HOST = "a host that is not listed; if the host is trusted, name it with `hosts:`"
 
 
 def why(command: str, condition: dict[str, Any] | None = None) -> str:
