@@ -17,7 +17,7 @@ from db.read.json_rows import time as iso
 from db.text import from_column
 from pages import links
 from pages.call import arguments
-from pages.call.sentences import (
+from pages.call.row_sentences import (
     IN_OTHER_WORDS,
     because,
     decided_by,
