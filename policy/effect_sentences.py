@@ -133,7 +133,7 @@ def describe_unsure(reasons: Sequence[str]) -> str:
     if not reasons:
         return ""
     why = reasons[0].partition(": ")[2] or reasons[0]
-    return f"cannot be read in full: {shown_text(why)}"
+    return f"cannot be read in full: {shown_text(why.replace('`', ''))}"
 
 
 def shown_text(text: str) -> str:

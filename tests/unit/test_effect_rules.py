@@ -440,7 +440,7 @@ def test_a_misspelt_word_has_its_file_line_and_the_nearest_right_one() -> None:
             deny({"secrets": {"kinds": {"re2": "x+"}}}),
             "is no kind of secret .there are private_key",
         ),
-        ({"unsure": "ask"}, "'block' or 'allow'"),
+        ({"unsure": "no"}, "'block', 'ask' or 'allow'"),
         (deny({"sql": {"dialect": "postgres"}}), "give `kinds`, `effects` or both"),
     ],
 )
