@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from policy.effects.credentials import secrets_in
-from policy.effects.effect import MAX_TARGET, Effect, Kind, Scope
+from policy.effects.effect import MAX_TARGET, Effect, Kind
 from policy.effects.places import Places
 from policy.effects.severity import worst
 
@@ -49,7 +49,7 @@ _IN_SERVICE: Final[Mapping[Kind, str]] = {
     "delete": "would delete data or a service",
 }
 _HAS_PLACE = frozenset(("network", "execute", "secret"))
-_WHERE: Final[Mapping[Scope, str]] = {
+_WHERE: Final[Mapping[str, str]] = {
     "project": "in the project",
     "temp": "in a temporary folder",
     "system": "a part of the system",
@@ -63,6 +63,8 @@ _WHERE: Final[Mapping[Scope, str]] = {
     "private": "a private network",
     "listed": "a listed host",
     "other": "a host that is not listed",
+    "service": "in a service",
+    "scratch": "made for a test",
 }
 _NAME_PROJECT = "; if it is part of the project, name that folder with `project:`"
 _NAME_HOST = "; if the host is trusted, name it with `hosts:`"
