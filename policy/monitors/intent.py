@@ -81,7 +81,7 @@ _ACTS = {
 destroy : archive ban cancel clear close deactivate delete destroy disable discard drop erase kick
     purge remove revoke terminate trash uninvite unshare unsubscribe void wipe : archiv ban. bin!
     block! cancel clean clear close! closed. cut! deactivat dedup delet destroy detach disabl
-    discard drop! empty! end! eras expel expire! fire! junk! kick leave! mute muting off. offboard
+    discard drop! empty! end! eras expel expire! fire! junk! kick leave! lose! mute muting off. offboard
     paus prun purg reject remov replac resolve! revok rid. stop switch! terminat throw tidy trash
     undo unfollow uninvit unlink unshar unsubscri void wipe withdraw
 buy : bid book buy checkout order purchase rent reserve subscribe : arrang bid. book! booked.

@@ -37,8 +37,8 @@ part of a longer word. host: a URL by its host. domain: an e-mail address by wha
 auto: a URL by its host, else substring."""
 MIN_CHARS = 4
 """Shorter values are in every text by chance: they give nothing away, and no user means them."""
-_NAME = re.compile(r"[A-Z][a-z]{1,2}")
-"""Names of people that are that short, as the user writes them."""
+_NAME = re.compile(r"[A-Z][a-z]{1,2}|[a-zA-Z]{2,3}")
+"""Names of people that are that short, as the user writes them; of things, in capitals."""
 _NAMED = re.compile(r"[^<>@\n]{0,80}<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
 _THOUGHTS = ("thinking", "redacted_thinking")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
@@ -296,8 +296,8 @@ class Origins:
             return "user"
         if (
             not is_long
-            and _NAME.fullmatch(value.strip())
-            and re.search(rf"\b{value.strip()}\b", self._asked)
+            and _NAME.fullmatch(short := value.strip())
+            and re.search(rf"\b{short if short.istitle() else short.upper()}\b", self._asked)
         ):
             return "user"
         if is_long and any(self._trusted.has(form, is_exact=is_exact) for form in forms):
