@@ -13,6 +13,7 @@ from policy.monitors.dictation import AFTER, BEFORE, COMMON, TO_AGENTS, is_deman
 from policy.monitors.fields import Field, fields
 from policy.monitors.intent import Wishes, private
 from policy.monitors.source_texts import (
+    MAX_HITS,
     MAX_PLACES,
     ComparedTexts,
     host_of,
@@ -56,7 +57,7 @@ _AROUND, _SHARED = 150, 3
 _TOKEN = re.compile(r"[^\W\d_]{4,40}|\d{2,20}")
 _DOCUMENT = re.compile(r"\b[\w-]+\.[a-z]{2,5}\b|//")
 _CHANGES = re.compile(r"(?i)\b(?:changed?|different|instead|new|other|updated?)\b")
-_MAX_PRIVATE, _MAX_NAMED = 200, 50
+_MAX_PRIVATE, _MAX_NAMED, _MAX_ACCOUNTS = 200, 50, 500
 
 
 class Sources(NamedTuple):
@@ -124,6 +125,7 @@ class Origins:
         self._untrusted = list[tuple[str, str]]()
         self._pointed: list[str] | None = None
         self._read_lines: list[str] | None = None
+        self._accounts: dict[str, tuple[int, bool]] | None = None
         for name, text, arguments in source.results:
             is_believed = bool(name) and is_trusted(name)
             self.has_untrusted = self.has_untrusted or not is_believed
@@ -214,17 +216,19 @@ class Origins:
     def is_dictated(self, value: str) -> bool:
         """Does an untrusted text tell its reader to do something with this value? So it is also
         where the value stands in more places than are looked at, or in none of one line."""
-        wanted, count = plain(value), 0
-        is_change_known = _CHANGES.search(self._asked) is not None
-        for text in self._lines():
-            for at in places(text, wanted):
-                count += 1
-                before = text[max(0, at - BEFORE) : at]
-                after = text[at + len(wanted) : at + len(wanted) + AFTER]
-                if count > MAX_PLACES or is_demanded(
-                    before, after, is_change_known=is_change_known
-                ):
-                    return True
+        wanted, text = plain(value), "\n".join(self._lines())
+        if text.count(wanted) > MAX_HITS:
+            return True
+        is_change_known, count = _CHANGES.search(self._asked) is not None, 0
+        for at in places(text, wanted):
+            count += 1
+            after = at + len(wanted)
+            if count > MAX_PLACES or is_demanded(
+                text[max(0, at - BEFORE) : at],
+                text[after : after + AFTER],
+                is_change_known=is_change_known,
+            ):
+                return True
         return count == 0
 
     def is_looked_up(self, value: str) -> bool:
@@ -233,28 +237,36 @@ class Origins:
         That is: the only one, or the one around which more words of the user's stand than around
         any other; in the document that he named, or else where something is his word.
         """
-        wanted = squeezed(plain(value))
         if not _ACCOUNT.fullmatch(plain(value)):
             return True
-        spoken = _tokens(plain(self._asked))
+        wanted = squeezed(plain(value))
+        if self._accounts is None:
+            self._accounts = self._read_accounts()
+        these = [at for account, at in self._accounts.items() if account.startswith(wanted)]
+        others = [at for account, at in self._accounts.items() if not account.startswith(wanted)]
+        most = max((count for count, _ in these), default=0)
+        return any(is_pointed for _, is_pointed in these) and all(
+            count < most for count, _ in others
+        )
+
+    def _read_accounts(self) -> dict[str, tuple[int, bool]]:
+        """Each account of untrusted texts: how many words of the user's stand before it at most,
+        and whether he pointed to it. None of them where there are too many to tell."""
+        found = dict[str, tuple[int, bool]]()
+        spoken, total = _tokens(plain(self._asked)), 0
         names_document = _DOCUMENT.search(self._asked) is not None
-        shared, is_found = dict[str, int](), False
         for text, (_, arguments) in zip(self._lines(), self._untrusted, strict=True):
-            is_pointed = (
-                self._is_named(arguments)
-                if names_document
-                else bool(spoken & _tokens(plain(arguments[:2_000])))
-            )
+            is_named = names_document and self._is_named(arguments)
+            is_sought = not names_document and bool(spoken & _tokens(plain(arguments[:2_000])))
             for match in _ACCOUNT.finditer(text):
-                account = squeezed(match[0])
-                account = wanted if account.startswith(wanted) else account
+                total += 1
+                if total > _MAX_ACCOUNTS:
+                    return {}
                 count = len(spoken & _tokens(text[max(0, match.start() - BEFORE) : match.start()]))
-                shared[account] = max(count, shared.get(account, 0))
-                is_found = is_found or (
-                    account == wanted and (is_pointed or (count > 0 and not names_document))
-                )
-        most = shared.pop(wanted, 0)
-        return is_found and all(count < most for count in shared.values())
+                is_pointed = is_named or is_sought or (count > 0 and not names_document)
+                most, was_pointed = found.get(account := squeezed(match[0]), (0, False))
+                found[account] = max(count, most), is_pointed or was_pointed
+        return found
 
     def _lines(self) -> list[str]:
         """The untrusted texts, in the form in which texts are compared but for ends of lines."""

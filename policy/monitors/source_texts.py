@@ -5,7 +5,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-_MAX_HITS = 1_000
+MAX_HITS = 1_000
+"""Places of a value that are looked at, in the middle of words or not."""
 MAX_PLACES = 20
 """Places of a value around which the text is read."""
 _HOST = re.compile(
@@ -95,7 +96,7 @@ def _stands(text: str, wanted: str) -> bool:
 def places(text: str, wanted: str) -> Iterator[int]:
     """Yield where a value stands in the text as a word of its own, of the first so many hits."""
     at = -1
-    for _ in range(_MAX_HITS):
+    for _ in range(MAX_HITS):
         at = text.find(wanted, at + 1)
         if at < 0:
             return
