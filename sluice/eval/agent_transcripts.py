@@ -27,7 +27,9 @@ _COMMAND = re.compile(
     r"```(?:bash|sh|shell|zsh|console)\n(.*?)\n```|^`([^`\n]{1,20000})`\s*$",
     re.DOTALL | re.MULTILINE,
 )
-_SHELLS = frozenset(("shell", "bash"))
+_SHELLS = frozenset(("bash", "exec_command", "shell", "shell_command"))
+_LISTS = frozenset(("ls", "list_directory"))
+"""Called shells, though they run nothing."""
 
 
 class _Session:
@@ -170,7 +172,8 @@ def _read_specstory(session: _Session, text: str) -> None:
             named = dict(_ATTRIBUTE.findall(tool[1] or ""))
             name = named.get("name") or tool[3] or ""
             command = _COMMAND.search(tool[2] or tool[4] or "")
-            if command and (named.get("type") in _SHELLS or name.lower() in _SHELLS):
+            is_shell = named.get("type") == "shell" and name.lower() not in _LISTS
+            if command and (is_shell or name.lower() in _SHELLS):
                 call_id = f"call-{mark.start()}-{number}"
                 arguments = json.dumps({"command": command[1] or command[2]}, ensure_ascii=False)
                 session.add_call(call_id, name, arguments)
