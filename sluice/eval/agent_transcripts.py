@@ -157,7 +157,7 @@ def _read_codex(session: _Session, item: Mapping[str, Any]) -> None:
         case {"type": "function_call_output" | "custom_tool_call_output", "call_id": str(call_id)}:
             session.add_result(call_id, _text_of(payload.get("output")))
         case _:
-            pass  # fmt: skip
+            pass
 
 
 def _read_specstory(session: _Session, text: str) -> None:
