@@ -53,10 +53,12 @@ _CONFIRMS = re.compile(
     re.IGNORECASE,
 )
 _CHOOSES = re.compile(
-    r"\W*(?:(?:and|let'?s|now|ok(?:ay)?|then|well)\W+)?(?:choose|go (?:for|with)|i(?:'d|'ll| would| will)"
+    r"\W*(?:(?:and|let'?s|now|ok(?:ay)?|then|well)\W+)?"
+    r"(?:choose|go (?:for|with)|i(?:'d|'ll| would| will)"
     r" (?:like|prefer|take)|pick|select|take|use)\b|"
     r"\W*(?:(?:number|no\.?|option)\s?\d|(?:the )?(?:\w+ )?(?:best|cheapest|earliest|fastest|first"
-    r"|former|largest|last|latest|latter|newest|oldest|other|second|shortest|smallest|third)\b[^?]*$)",
+    r"|former|largest|last|latest|latter|newest|oldest|other|second|shortest"
+    r"|smallest|third)\b[^?]*$)",
     re.IGNORECASE,
 )
 """A choice among what was offered before: it is made in the words of the earlier turns."""

@@ -98,8 +98,8 @@ def _by_label(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
 
 
 def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
-    """Count one group: `n` = blocked + unsure + deferred + allowed, errors and faults are apart. The interval
-    is of `blocked`."""
+    """Count one group: `n` = blocked + unsure + deferred + allowed, errors and faults are
+    apart. The interval is of `blocked`."""
     known = [(case, outcome) for case, outcome in pairs if outcome.verdict not in NO_RESULT]
     faults = sum(outcome.verdict == "fault" for _, outcome in pairs)
     verdicts = [outcome.verdict for _, outcome in known]
