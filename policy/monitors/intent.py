@@ -83,9 +83,9 @@ _ACTS = {
 destroy : archive ban cancel clear close deactivate delete destroy disable discard drop erase kick
     purge remove revoke terminate trash uninvite unshare unsubscribe void wipe : archiv ban. bin!
     block! cancel clean clear close! closed. cut! deactivat dedup delet destroy detach disabl
-    discard drop! empty! end! eras expel expire! fire! junk! kick leave! lose! mute muting off. offboard
-    paus prun purg reject remov replac resolve! revok rid. stop switch! terminat throw tidy trash
-    undo unfollow uninvit unlink unshar unsubscri void wipe withdraw
+    discard drop! empty! end! eras expel expire! fire! junk! kick leave! lose! mute muting off.
+    offboard paus prun purg reject remov replac resolve! revok rid. stop switch! terminat throw tidy
+    trash undo unfollow uninvit unlink unshar unsubscri void wipe withdraw
 buy : bid book buy checkout order purchase rent reserve subscribe : arrang bid. book! booked.
     bought buy checkout get! order! pay! purchas renew rent! reserv restock subscribe! upgrade!
 pay : charge donate funds money pay payment payments payout payouts refund remit transaction
@@ -107,8 +107,8 @@ approve : accept approve merge : accept agree approv land! let! merg ok! ship! s
 reset : credential credentials mfa otp passcode password passwords : access credential forgot lock
     login mfa passcode password pin. reset rotat secure! unlock
 change : adjust assign change configure demote disable downgrade edit enable flag lower mark modify
-    move patch promote raise rate reassign rename reopen replace resolve rotate set toggle transition
-    update upgrade upsert : accept add adjust alter apply approv arrang assign book! bump bring!
+    move patch promote raise rate reassign rename reopen replace resolve rotate set toggle
+    transition update upgrade upsert : accept add adjust alter apply approv arrang assign book! bump bring!
     cancel chang clos complet configur convert correct cut! deactivat decreas delay delet demot
     disabl downgrad edit enabl enter escalat exten file! fill fix! flag! give! grant hand! hire!
     increas keep link! lock! log! lower! make! mark! merg modif mov open! pass! pay plac!
@@ -171,8 +171,8 @@ _OWN_LINK = re.compile(
 of those in other people's texts."""
 
 _SUM = re.compile(
-    r"(?i)[$\u20ac\u00a3\u00a5]\s?\d|\d\s?(?:[$\u20ac\u00a3\u00a5]|(?:bucks?|chf|dollars?|eur(?:os?)?|gbp|kr"
-    r"|pounds?|usd)\b)"
+    r"(?i)[$\u20ac\u00a3\u00a5]\s?\d|\d\s?(?:[$\u20ac\u00a3\u00a5]|(?:bucks?|chf|dollars?|eur(?:os?)?|gbp"
+    r"|kr|pounds?|usd)\b)"
 )
 
 

@@ -121,8 +121,8 @@ class ProvenanceOptions(BaseModel):
     """Which built-in sinks are looked at: `recipient`, `link` (a URL that is passed on), `visit` (a
     URL that is asked for), `credential`, `object` (what is deleted, cancelled or refunded),
     `purchase` (what is booked), `audience` (that anybody may see it), `entry` (four words or more
-    that are put down by a call without another sink), `state` (what a call sets something to, where a text
-    demands it or nobody asked), `private` (what a field such as `passport`
+    that are put down by a call without another sink), `state` (what a call sets
+    something to, where a text demands it or nobody asked), `private` (what a field such as `passport`
     had, in what is sent); `amount` and `date` besides."""
     sinks: tuple[NamedSink, ...] = ()
     """Arguments that are sinks besides."""

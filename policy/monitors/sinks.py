@@ -33,7 +33,8 @@ Kind = Literal[
 """recipient: who or where it goes to. link: a URL that is passed on. visit: a URL that is asked
 for. credential: a password or key that is set. object: what is deleted, cancelled or removed.
 purchase: what is booked or bought. audience: that anybody may see it. entry: words that are put
-down somewhere. state: what something is set to, and of what. private: what a field for private things had, in what is sent. amount, date: how
+down somewhere. state: what something is set to, and of what. private: what a field for
+private things had, in what is sent. amount, date: how
 much, and when."""
 MAX_VALUES = 2_000
 MAX_VALUE_CHARS = 500
