@@ -108,8 +108,8 @@ reset : credential credentials mfa otp passcode password passwords : access cred
     login mfa passcode password pin. reset rotat secure! unlock
 change : adjust assign change configure demote disable downgrade edit enable flag lower mark modify
     move patch promote raise rate reassign rename reopen replace resolve rotate set toggle
-    transition update upgrade upsert : accept add adjust alter apply approv arrang assign book! bump bring!
-    cancel chang clos complet configur convert correct cut! deactivat decreas delay delet demot
+    transition update upgrade upsert : accept add adjust alter apply approv arrang assign book!
+    bring! bump cancel chang clos complet configur convert correct cut! deactivat decreas delay delet demot
     disabl downgrad edit enabl enter escalat exten file! fill fix! flag! give! grant hand! hire!
     increas keep link! lock! log! lower! make! mark! merg modif mov open! pass! pay plac!
     postpon prepon promot pull! push! put rais! rate! reassign record! redirect reduc remov
