@@ -122,6 +122,9 @@ class ModelRoute(_Strict):
         )
 
 
+OnBlock = Literal["stop", "continue"]
+
+
 class PolicyStep(BaseModel):
     """One policy of a series: `use` is a built-in's name or a dotted path `module:Class`; the other
     keys are its options."""
@@ -129,6 +132,9 @@ class PolicyStep(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     use: str
     """A built-in's name, or `module:Class` of your own (docs/run/policies.md)."""
+    on_block: OnBlock | None = None
+    """What follows a blocked tool call: `stop` ends the turn, `continue` gives the model the reason
+    and asks it again. `stop` in one policy decides for its series."""
 
     @property
     def options(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from protocol.bounds import LARGE_STEP_BYTES
+from policy.session.effects import WantedSegment
+from protocol.bounds import GIVEN_BACK_BYTES, LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from streams import layout, scripts
@@ -262,9 +263,34 @@ class Feeder:
         await call.until_free()
         call.weigh()
         step = partial(call.feed_fact, field, value, now_ms())
-        while (
-            not call.inbox.is_heavy and len(value) + call.session.awaiting_bytes <= LARGE_STEP_BYTES
-        ):
+        await self._take_step(call, step, len(value) + call.session.awaiting_bytes)
+
+    async def feed_segment(self, call: OwnedCall, wanted: WantedSegment) -> None:
+        """Give a call the part of itself that its session asked for. Raises StreamConnectionLost,
+        RedisError."""
+        body = await self._bodies.call("GET", layout.body_key(call.id))
+        chunks: list[bytes] = []
+        size = len(body or b"")
+        first = wanted.first_seq
+        # past the bound the session takes none of it
+        while first <= wanted.last_seq and sum(map(len, chunks)) <= GIVEN_BACK_BYTES:
+            entries = await self._bodies.call(
+                "XRANGE", call.call_key, f"{first}-0", f"{wanted.last_seq}-0", "COUNT", READ_BATCH
+            )
+            if not entries:
+                break
+            for _, fields in entries:
+                entry = layout.unpack_entry(fields[1])
+                first = entry.next_seq
+                if entry.kind in ("chunks", "body"):
+                    chunks += entry.chunks
+        await call.until_free()
+        step = partial(call.feed_segment, body, chunks)
+        await self._take_step(call, step, size + sum(map(len, chunks)))
+
+    async def _take_step(self, call: OwnedCall, step: Callable[[], object], size: int) -> None:
+        """Take a step about so many bytes: on the loop, or beside it where they are many."""
+        while not call.inbox.is_heavy and size <= LARGE_STEP_BYTES:
             if await self._fair.run(call.start.key, partial(self._step, call, step)):
                 return
             await call.until_free()
@@ -321,6 +347,10 @@ class Feeder:
 
 
 def _feed(call: OwnedCall, entry: Entry) -> bool:
+    if (replayed := call.waits.replayed) is not None and entry.seq == call.inbox.expected:
+        replayed.add(entry)
+        if replayed.is_large and not call.inbox.is_heavy:
+            call.inbox.become_heavy()
     taken = call.feed_entry(entry)
     if call.is_replayed:
         # by and by: all of it at once would take long

@@ -54,10 +54,10 @@ def unpack_fact(value: bytes) -> RecordedTurns:
         return RecordedTurns(lost=["unreadable"])
 
 
-Wanted = WantedTurns | WantedAnswers
+OnRecord = WantedTurns | WantedAnswers
 
 
-def field_of(wanted: Wanted) -> str:
+def field_of(wanted: OnRecord) -> str:
     """Return the field of the fact that answers a lookup."""
     return layout.ANSWERS_FIELD if isinstance(wanted, WantedAnswers) else layout.TURNS_FIELD
 

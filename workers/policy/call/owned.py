@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from policy.session.effects import SessionEffects
+from policy.session.effects import SessionEffects, WantedSegment
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
@@ -150,6 +150,7 @@ class OwnedCall:
         """Go on from here: the session is where the last owner stood."""
         self._move(Step.CATCH_UP)
         self.was_replayed = True
+        self.waits.end_replay()
 
     def skip_beginning(self) -> None:
         """Take entries without a session that has begun: they only go on record."""
@@ -168,6 +169,8 @@ class OwnedCall:
         """Start the session with the request body. One that takes too long is refused."""
         began = time.perf_counter_ns()
         self._move(Step.BEGIN)
+        if self.is_replayed and self.session.may_give_back and self.waits.replay(body).is_large:
+            self.inbox.become_heavy()
         if body is not None and layout.is_other(body, self.start.body_sha256):
             changed = "the request body in Redis is not the one that the client sent"
             self.note("body_changed", 0, changed, self.start.at)
@@ -336,6 +339,20 @@ class OwnedCall:
                 self.waits.feed(self.session, field, value, at)
                 self._collect()
                 self._record_whole()
+        except TookTooLong:
+            self.give_up()
+
+    def feed_segment(self, body: bytes | None, chunks: Sequence[bytes]) -> None:
+        """Take the part of the call that the session asked for."""
+        if not isinstance(self.waits.lookup, WantedSegment):
+            return
+        self.waits.forget_lookup()
+        if body is not None and layout.is_other(body, self.start.body_sha256):
+            body = None
+        try:
+            with self.contained():
+                self.session.segment(body, chunks)
+                self._collect()
         except TookTooLong:
             self.give_up()
 
