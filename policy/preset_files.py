@@ -93,7 +93,7 @@ class Preset(_Strict):
         assert isinstance(steps, list)
         if self.on_block is None:
             return steps
-        return [{"on_block": self.on_block, **step} for step in steps]
+        return [{"use": "", "on_block": self.on_block, **step} for step in steps]
 
 
 def _frozen(value: Any) -> Any:

@@ -102,17 +102,11 @@ class ContinuingSession(Session):
 
     def _pass(self, seq: int) -> None:
         """Take the end of an upstream's answer, with its time."""
-        self._next_seq, self._end_seq, self._ended_at = seq + 1, seq, self.out.at
-
-    def error_status(self, status: int, raw: bytes, retry_after: str, *, seq: int = -1) -> Mark:
-        """As every session."""
-        self._end_seq = seq
-        return super().error_status(status, raw, retry_after, seq=seq)
+        self._next_seq, self._ended_at = seq + 1, self.out.at
 
     def failed(self, code: str, *, seq: int = -1) -> None:
         """As every session; an answer that was complete before is none the less."""
         if self._end is None:
-            self._end_seq = seq
             super().failed(code, seq=seq)
         else:
             self.eof(seq)
@@ -121,14 +115,15 @@ class ContinuingSession(Session):
         """The calls of this answer, in their order."""
         return [
             slot
-            for key, slot in exchange.blocks.slots.by_key.items()
+            for slot in exchange.blocks.slots.by_key.values()
             if isinstance(slot, CallSlot) and slot.index >= exchange.offset
         ]
 
     def _finish(self, exchange: Exchange, event: MessageStop, seq: int) -> None:
         calls = self._calls(exchange)
-        if seq >= 0:
-            self._end_seq = seq
+        # not where it is over: a verdict that ends the message comes before that in one run, and
+        # behind it in another
+        self._end_seq = seq if seq >= 0 else self._next_seq - 1
         if (
             not calls
             or event.stop_reason not in BY_CONTENT
@@ -196,23 +191,15 @@ class ContinuingSession(Session):
             return
         calls = self._calls(exchange)
         try:
-            request = self._read_again(body, chunks)
+            if body is None or len(body) + sum(map(len, chunks)) > GIVEN_BACK_BYTES:
+                raise RemoteProtocolError("it is too large, or Redis does not have it any more")
+            request = CLIENTS[self.call.dialect].decode_request(body, endpoint=self.call.endpoint)
             unknown, notices = self._config.unknown, self.out.notices
             made = blocked_answer(self.call, exchange, calls, chunks, unknown, notices)
         except (PipelineError, ValueError) as error:
             self._end_here(exchange, end, f"it cannot be sent back: {error}")
             return
         self._go_on(exchange, request, calls, made)
-
-    def _read_again(self, body: bytes | None, chunks: Sequence[bytes]) -> ChatRequest:
-        """The client's request. Raises PipelineError where that cannot be sent with more behind
-        it."""
-        call = self.call
-        if body is None or not chunks:
-            raise RemoteProtocolError("Redis does not have it any more")
-        if sum(map(len, chunks)) > GIVEN_BACK_BYTES:
-            raise RemoteProtocolError("the answer is too large")
-        return CLIENTS[call.dialect].decode_request(body, endpoint=call.endpoint)
 
     def _go_on(
         self,
@@ -221,8 +208,7 @@ class ContinuingSession(Session):
         calls: Sequence[CallSlot],
         made: BlockedAnswer,
     ) -> None:
-        self._end_seq = self._next_seq - 1
-        self._record_segment(exchange)
+        self._record_segment(exchange, self._next_seq - 1)
         blocks = ", ".join(str(slot.key) for slot in calls)
         self.out.note(CONTINUED, -1, f"blocks {blocks} given back")
         self._end = self._wanted = None
@@ -270,8 +256,8 @@ class ContinuingSession(Session):
         usage = exchange.usage
         self._spent = usage.total
         if self._rounds:
-            self._record_segment(exchange)
-            if not exchange.blocks.is_cut:
+            self._record_segment(exchange, self._end_seq)
+            if usage.reported != Usage() and not exchange.blocks.is_cut:
                 usage.show(
                     msgspec.structs.replace(
                         usage.reported,
@@ -283,10 +269,10 @@ class ContinuingSession(Session):
 
     def _abort(self, event: UpstreamFailed) -> None:
         if self._exchange is not None and self._rounds:
-            self._record_segment(self._exchange)
+            self._record_segment(self._exchange, self._first_seq)
         super()._abort(event)
 
-    def _record_segment(self, exchange: Exchange) -> None:
+    def _record_segment(self, exchange: Exchange, end_seq: int) -> None:
         """Record this answer: of a call with several, each is one. How far one came that is cut
         off is chance."""
         is_cut, segment = exchange.blocks.is_cut, exchange.segment
@@ -301,7 +287,7 @@ class ContinuingSession(Session):
                 upstream=exchange.upstream.name,
                 model=exchange.request.model,
                 first_seq=self._first_seq,
-                end_seq=self._first_seq if is_cut else self._end_seq,
+                end_seq=self._first_seq if is_cut else end_seq,
                 chosen=True,
                 input_tokens=usage.input_tokens,
                 output_tokens=usage.output_tokens,

@@ -95,6 +95,8 @@ def blocked_answer(
 ) -> BlockedAnswer:
     """Write the segment that ended, whose blocked calls are `calls`. Raises RemoteProtocolError
     where that cannot be sent back."""
+    if not chunks:
+        raise RemoteProtocolError("nothing is left of it")
     is_whole = not exchange.request.stream
     events = exchange.decode_again(chunks, unknown, is_whole=is_whole)
     uses = {slot.index - exchange.offset: _use(call, exchange, slot) for slot in calls}

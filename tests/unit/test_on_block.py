@@ -5,12 +5,16 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, ToolCall, Verdict
+from policy.loading import load
 from policy.session.continuing import CONTINUED, STOPPED
+from policy.session.deferring import session_of
 from policy.session.effects import SendUpstream
 from protocol.records import AttemptRecord, EventRecord, ToolCallRecord
 from protocol.request import DialectName
+from settings.config import Config, PolicyStep
 from tests.support.checks.blocked import (
     BAD,
     CLIENTS,
@@ -26,7 +30,9 @@ from tests.support.checks.deferred import check_frames, of
 from tests.support.clients.answering import Answer
 from tests.support.clients.sdk_answers import WAYS
 from tests.support.json_values import Json
+from tests.support.upstreams import responses, turns
 from tests.support.upstreams.cases import calls_of, stop_of, text_of
+from tests.support.worker_calls import call_info
 
 NOTICE = "[Sluice blocked the tool call 'bash': rule 'deletes' of the policy 'p' (destructive, rm)."
 
@@ -213,11 +219,8 @@ def test_custom_tools_go_back_in_their_own_form() -> None:
             "status": "completed",
         }
     ]
-    from tests.support.upstreams import responses
-    from tests.support.upstreams.turns import events as cut
-
     a = begun("responses", "responses", tools=tools)
-    a.feed(cut(responses.frames(responses.events(items))))
+    a.feed(turns.events(responses.frames(responses.events(items))))
     assert requests(a) == 2
     call, output = a.dispatched[-1]["input"][-2:]
     assert (call["type"], call["input"]) == ("custom_tool_call", "rm -rf ~")
@@ -241,24 +244,19 @@ def test_what_follows_waits_for_every_verdict(durable: bool) -> None:
     """Judged late or early, committed late or early: the same requests and the same answer."""
     found = []
     for is_late in (True, False):
-        a = begun("anthropic", "anthropic", Judged())
-        chunks = answered("anthropic", "Two.", [BAD, GOOD])
-        if is_late:
-            a.feed(chunks)
-            assert requests(a) == 1 and a.session.state == "ACTIVE"
-            a.judge(0.9)
-        else:
-            for number, chunk in enumerate(chunks):
-                a._fed[number + 1] = chunk
-                a.session.chunks(number + 1, [chunk])
-                a._take()
-                a.judge(0.9)
-            a._seq = len(chunks) + 1
+        a = begun("anthropic", "anthropic", Judged(), durable=durable)
+        for said, calls, probability in ("Two.", [BAD, GOOD], 0.9), ("One.", [GOOD], 0.1):
+            chunks = answered("anthropic", said, calls)
+            for chunk in chunks:
+                a._fed[a._seq] = chunk
+                a.session.chunks(a._seq, [chunk])
+                a._passed()
+                if not is_late:
+                    a.judge(probability).commit()
             a.session.eof(a._seq)
             a._passed()
-        assert requests(a) == 2
-        a.feed(answered("anthropic", "Done."))
-        assert a.session.state == "ENDED"
+            a.judge(probability).commit()
+        assert (requests(a), a.session.state, a.session.stop_reason) == (2, "ENDED", "tool_use")
         kinds = (AttemptRecord, EventRecord)
         rows = [r for r in a.records if isinstance(r, kinds)]
         found.append((a.session.out.hash.digest, sorted(map(repr, rows))))
@@ -336,3 +334,37 @@ def test_an_old_call_ends_as_ever() -> None:
     blocked(a, "anthropic")
     assert (requests(a), a.session.state) == (1, "ENDED")
     assert events(a, STOPPED) == ["-1: the call is too old"]
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ({"name": "coding-agent"}, "continue"),
+        ({"name": "office"}, "continue"),
+        ({"name": "coding-agent", "on_block": "stop"}, "stop"),
+        ({"name": "coding-agent-judged", "judge": "demo-judge"}, "stop"),
+        (
+            {"name": "coding-agent-judged", "judge": "demo-judge", "on_block": "continue"},
+            "continue",
+        ),
+        ({"name": "strict"}, ""),
+        ({"name": "cloud", "on_block": "continue"}, "continue"),
+    ],
+)
+def test_presets_say_what_follows_a_block(step: Json, expected: str) -> None:
+    series = [PolicyStep.model_validate({"use": "preset", **step})]
+    made, _ = load(series, session_version="1")
+    assert {policy.on_block for policy in made} == {expected}
+    session = session_of(call_info(), made, Config())
+    assert type(session).__name__ == ("ContinuingSession" if expected == "continue" else "Session")
+
+
+def test_it_is_in_the_revision_and_has_two_values() -> None:
+    step = {"use": "tool_rules", "deny": [{"tool": "x"}]}
+    found = {
+        load([PolicyStep.model_validate(step | more)], session_version="1")[1]
+        for more in ({}, {"on_block": "stop"}, {"on_block": "continue"})
+    }
+    assert len(found) == 3
+    with pytest.raises(ValidationError):
+        PolicyStep.model_validate(step | {"on_block": "go on"})

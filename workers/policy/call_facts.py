@@ -135,8 +135,8 @@ class FactWatcher:
             self._calls.spawn(self._look_up(call), "lookup")
 
     async def _look_back(self, call: OwnedCall, wanted: WantedSegment) -> None:
-        """Read a part of a call's own stream: no fact, as nobody can read another one."""
-        while not self._calls.is_over(call) and call.waits.lookup is wanted:
+        """Read a part of the call itself: no fact, as nobody can read another one."""
+        while not self._calls.is_over(call) and call.waits.segment is wanted:
             try:
                 await self._feeder.feed_segment(call, wanted)
                 if not call.is_replayed:

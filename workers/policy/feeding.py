@@ -214,6 +214,10 @@ class Feeder:
             # a fact may be on the lane since this was read, or since the last turn
             await call.until_free()
             try:
+                if (wanted := call.waits.segment) is not None:
+                    # what follows came after this was looked up
+                    await self.feed_segment(call, wanted)
+                    continue
                 apart = await self._fair.run(call.start.key, partial(self._feed_some, call, left))
             except StreamProtocolError:
                 return False
@@ -224,7 +228,7 @@ class Feeder:
                     return True
                 more = (
                     [left.popleft() for _ in range(min(TOGETHER, len(left)))]
-                    if call.inbox.is_heavy
+                    if call.inbox.is_heavy and not (call.is_replayed and call.session.may_give_back)
                     else []
                 )
                 await self._apart(call, partial(_feed_together, call, apart, more), apart)
@@ -239,7 +243,7 @@ class Feeder:
             return None
         with self._inside(call) if call.is_replayed else contextlib.nullcontext():
             until = time.monotonic() + TURN_S
-            while left and time.monotonic() < until:
+            while left and call.waits.segment is None and time.monotonic() < until:
                 blob = left.popleft()
                 try:
                     entry = layout.unpack_entry(blob)
@@ -270,10 +274,9 @@ class Feeder:
         RedisError."""
         body = await self._bodies.call("GET", layout.body_key(call.id))
         chunks: list[bytes] = []
-        size = len(body or b"")
-        first = wanted.first_seq
+        size, first = len(body or b""), wanted.first_seq
         # past the bound the session takes none of it
-        while first <= wanted.last_seq and sum(map(len, chunks)) <= GIVEN_BACK_BYTES:
+        while first <= wanted.last_seq and size <= GIVEN_BACK_BYTES:
             entries = await self._bodies.call(
                 "XRANGE", call.call_key, f"{first}-0", f"{wanted.last_seq}-0", "COUNT", READ_BATCH
             )
@@ -284,9 +287,9 @@ class Feeder:
                 first = entry.next_seq
                 if entry.kind in ("chunks", "body"):
                     chunks += entry.chunks
+                    size += sum(map(len, entry.chunks))
         await call.until_free()
-        step = partial(call.feed_segment, body, chunks)
-        await self._take_step(call, step, size + sum(map(len, chunks)))
+        await self._take_step(call, partial(call.feed_segment, wanted, body, chunks), size)
 
     async def _take_step(self, call: OwnedCall, step: Callable[[], object], size: int) -> None:
         """Take a step about so many bytes: on the loop, or beside it where they are many."""
@@ -347,10 +350,6 @@ class Feeder:
 
 
 def _feed(call: OwnedCall, entry: Entry) -> bool:
-    if (replayed := call.waits.replayed) is not None and entry.seq == call.inbox.expected:
-        replayed.add(entry)
-        if replayed.is_large and not call.inbox.is_heavy:
-            call.inbox.become_heavy()
     taken = call.feed_entry(entry)
     if call.is_replayed:
         # by and by: all of it at once would take long

@@ -150,7 +150,6 @@ class OwnedCall:
         """Go on from here: the session is where the last owner stood."""
         self._move(Step.CATCH_UP)
         self.was_replayed = True
-        self.waits.end_replay()
 
     def skip_beginning(self) -> None:
         """Take entries without a session that has begun: they only go on record."""
@@ -169,8 +168,6 @@ class OwnedCall:
         """Start the session with the request body. One that takes too long is refused."""
         began = time.perf_counter_ns()
         self._move(Step.BEGIN)
-        if self.is_replayed and self.session.may_give_back and self.waits.replay(body).is_large:
-            self.inbox.become_heavy()
         if body is not None and layout.is_other(body, self.start.body_sha256):
             changed = "the request body in Redis is not the one that the client sent"
             self.note("body_changed", 0, changed, self.start.at)
@@ -342,9 +339,11 @@ class OwnedCall:
         except TookTooLong:
             self.give_up()
 
-    def feed_segment(self, body: bytes | None, chunks: Sequence[bytes]) -> None:
-        """Take the part of the call that the session asked for."""
-        if not isinstance(self.waits.lookup, WantedSegment):
+    def feed_segment(
+        self, wanted: WantedSegment, body: bytes | None, chunks: Sequence[bytes]
+    ) -> None:
+        """Take the part of the call that the session asked for, if it still waits for that."""
+        if self.waits.segment is not wanted:
             return
         self.waits.forget_lookup()
         if body is not None and layout.is_other(body, self.start.body_sha256):

@@ -12,41 +12,10 @@ import msgspec
 from policy.base import Judgement
 from policy.session.effects import JudgeRequest, SessionEffects, Wanted, WantedSegment
 from policy.session.session import Session
-from protocol.bounds import LARGE_STEP_BYTES
 from streams import layout
-from streams.layout import Entry
 from workers.policy.recorded_turns import field_of, tell
 
 _judgement = msgspec.json.Decoder(Judgement)
-
-
-class Replayed:
-    """The request of a call that is replayed, and the chunks of the answer that it is in: its
-    session goes on at once where it did so in the first run."""
-
-    __slots__ = ("_chunks", "_size", "body")
-
-    def __init__(self, body: bytes | None) -> None:
-        self.body = body
-        self._chunks: list[tuple[int, bytes]] = []
-        self._size = len(body or b"")
-
-    @property
-    def is_large(self) -> bool:
-        """May the step that reads it again be large?"""
-        return self._size > LARGE_STEP_BYTES
-
-    def add(self, entry: Entry) -> None:
-        """Take an entry of the call's stream."""
-        if entry.kind in ("chunks", "body"):
-            self._chunks += enumerate(entry.chunks, entry.seq)
-            self._size += sum(map(len, entry.chunks))
-
-    def take(self, wanted: WantedSegment) -> list[bytes]:
-        """Return these chunks; none of what came before is asked for again."""
-        taken = [raw for seq, raw in self._chunks if wanted.first_seq <= seq <= wanted.last_seq]
-        self._chunks = [(seq, raw) for seq, raw in self._chunks if seq > wanted.last_seq]
-        return taken
 
 
 class Waits:
@@ -64,7 +33,6 @@ class Waits:
         "new_lookup",
         "open_asks",
         "open_commits",
-        "replayed",
     )
 
     def __init__(self) -> None:
@@ -83,8 +51,6 @@ class Waits:
         """A lookup of recorded turns is under way."""
         self.last_checked = time.monotonic()
         """When the open fields were last read again."""
-        self.replayed: Replayed | None = None
-        """While the call is replayed, and its session may ask for it."""
 
     def __bool__(self) -> bool:
         """Is a judgement or a commit still to come?"""
@@ -94,7 +60,7 @@ class Waits:
     def open_fields(self) -> list[str]:
         """The fields of all facts that are still to come."""
         fields = [*self.open_asks, *map(layout.commit_field, self.open_commits)]
-        if self.lookup and not isinstance(self.lookup, WantedSegment):
+        if self.lookup and self.segment is None:
             fields.append(field_of(self.lookup))
         return fields
 
@@ -102,6 +68,11 @@ class Waits:
     def blocks(self) -> set[int]:
         """The blocks that wait for a judgement or a commit."""
         return {*(ask.block for ask in self.open_asks.values()), *self.open_commits}
+
+    @property
+    def segment(self) -> WantedSegment | None:
+        """The part of the call itself that its session waits for: no fact, as all have the same."""
+        return self.lookup if isinstance(self.lookup, WantedSegment) else None
 
     # --- of the worker ---
 
@@ -132,27 +103,12 @@ class Waits:
         """Note that the open fields are read again."""
         self.last_checked = now
 
-    def replay(self, body: bytes | None) -> Replayed:
-        """Keep what the session may ask for while the call is replayed."""
-        self.replayed = Replayed(body)
-        return self.replayed
-
-    def end_replay(self) -> None:
-        """Keep it no longer."""
-        self.replayed = None
-
     # --- of the session ---
 
     def add(self, effects: SessionEffects, session: Session, at: int) -> None:
         """Wait for what the session wants, and give it at once what is known. `at` is the time of
         facts that were there before they were asked for, in Unix milliseconds."""
-        wanted = effects.lookup
-        if isinstance(wanted, WantedSegment) and self.replayed is not None:
-            session.segment(self.replayed.body, self.replayed.take(wanted))
-        elif isinstance(wanted, WantedSegment):
-            self.lookup = self.new_lookup = wanted
-            self.has_new = True
-        elif wanted:
+        if wanted := effects.lookup:
             if value := self.facts.get(field := field_of(wanted)):
                 tell(session, self.facts, field, value)
             else:
@@ -190,11 +146,7 @@ class Waits:
         if (block := next(commits, None)) is not None:
             self.open_commits.discard(block)
             session.committed(block, value == b"1", at)
-        elif (
-            self.lookup
-            and not isinstance(self.lookup, WantedSegment)
-            and field == field_of(self.lookup)
-        ):
+        elif self.lookup and field == field_of(self.lookup):
             self.lookup = None
             tell(session, self.facts, field, value)
 
