@@ -64,7 +64,8 @@ def test_a_blocked_call_is_given_back_and_the_turn_goes_on(
     assert (result["tool_use_id"], result["is_error"]) == ("toolu_1", True)
     call = call_of(product, session)
     assert (call["state"], call["reason"]) == ("ENDED", "complete")
-    assert (call["input_tokens"], call["output_tokens"]) == (40, 12)
+    usage = call["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (40, 12)
     shown = product.audit(f"calls/{call['call_id']}")
     assert [(a["segment"], a["kind"], a["output_tokens"]) for a in shown["attempts"]] == [
         (0, "first", 5),
@@ -92,4 +93,4 @@ def test_a_model_that_insists_is_asked_three_times(place: Place) -> None:
     assert (said.stop, len(replay.asked), said.calls) == ("end_turn", 3, [])
     assert "ended this turn: 3 answers in a row had only blocked tool calls" in said.text
     call = call_of(product, session)
-    assert (call["state"], call["output_tokens"]) == ("ENDED", 3)
+    assert (call["state"], call["usage"]["output_tokens"]) == ("ENDED", 3)
