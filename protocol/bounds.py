@@ -205,9 +205,9 @@ MAX_BLOCKED_IN_A_ROW = 3
 """Answers of one call with nothing but blocked tool calls, before the turn ends."""
 MAX_BLOCKED_IN_TURN = 20
 """Blocked tool calls since the user's last words, before an answer is not continued any more."""
-GIVEN_BACK_BYTES = 8 * 2**20
+MAX_CONTINUED_BYTES = 8 * 2**20
 """A request and the answer to it that are sent again with blocked calls."""
-GIVE_BACK_S = 600.0
+MAX_CONTINUED_AGE_S = 600.0
 """Age of a call past which nothing more is given back."""
 MAX_ASKS = 16
 """Questions to judges about one tool call."""

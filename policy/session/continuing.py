@@ -22,22 +22,22 @@ import msgspec
 from policy.base import Policy
 from policy.session.answer import metadata
 from policy.session.answer.slots import CallSlot, Continue, Mark
-from policy.session.chain import Chain
-from policy.session.effects import CallInfo, WantedSegment
-from policy.session.exchange import Continuation, Exchange, GivenBack
-from policy.session.given_back import (
+from policy.session.blocked_answer import (
     BlockedAnswer,
     blocked_answer,
     count_notices,
     is_repeatable,
-    may_be_given_back,
+    is_returnable,
 )
+from policy.session.chain import Chain
+from policy.session.effects import CallInfo, WantedSegment
+from policy.session.exchange import BlockedTurns, Continuation, Exchange
 from policy.session.session import Session
 from protocol.bounds import (
-    GIVE_BACK_S,
-    GIVEN_BACK_BYTES,
     MAX_BLOCKED_IN_A_ROW,
     MAX_BLOCKED_IN_TURN,
+    MAX_CONTINUED_AGE_S,
+    MAX_CONTINUED_BYTES,
 )
 from protocol.dialects.table import CLIENTS
 from protocol.errors import PipelineError, RemoteProtocolError
@@ -56,7 +56,7 @@ STOPPED = "block_stopped"
 class ContinuingSession(Session):
     """A call whose blocked tool calls are given back to their model."""
 
-    may_give_back = True
+    may_continue = True
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         super().__init__(call, policies, config)
@@ -129,7 +129,7 @@ class ContinuingSession(Session):
             or event.stop_reason not in BY_CONTENT
             or self._is_chained
             or exchange.segment > self._rounds
-            or not all(may_be_given_back(exchange.request, slot) for slot in calls)
+            or not all(is_returnable(exchange.request, slot) for slot in calls)
         ):
             super()._finish(exchange, event, seq)
             return
@@ -159,7 +159,7 @@ class ContinuingSession(Session):
             self._refuse_more(exchange, end, blocked, in_a_row=False)
         elif exchange.segment + 1 >= self._config.limits.dispatches:
             self._end_here(exchange, end, "the call has sent all requests that it may send")
-        elif self._at_eof and self._ended_at - self.call.at > GIVE_BACK_S * 1000:
+        elif self._at_eof and self._ended_at - self.call.at > MAX_CONTINUED_AGE_S * 1000:
             self._end_here(exchange, end, "the call is too old")
         elif self._at_eof:
             self._wanted = WantedSegment(self._first_seq, self._next_seq - 1)
@@ -191,7 +191,7 @@ class ContinuingSession(Session):
             return
         calls = self._calls(exchange)
         try:
-            if body is None or len(body) + sum(map(len, chunks)) > GIVEN_BACK_BYTES:
+            if body is None or len(body) + sum(map(len, chunks)) > MAX_CONTINUED_BYTES:
                 raise RemoteProtocolError("it is too large, or Redis does not have it any more")
             request = CLIENTS[self.call.dialect].decode_request(body, endpoint=self.call.endpoint)
             unknown, notices = self._config.unknown, self.out.notices
@@ -221,10 +221,10 @@ class ContinuingSession(Session):
             self._stored = [*self._stored, made.stored]
         exchange.forget_continuation()
         exchange.blocks.answer_again()
-        self._continue(exchange, GivenBack(self._turns))
+        self._continue(exchange, BlockedTurns(self._turns))
 
-    def _continue(self, exchange: Exchange, continuation: Continuation | GivenBack) -> None:
-        if isinstance(continuation, GivenBack) or self._end is None:
+    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
+        if isinstance(continuation, BlockedTurns) or self._end is None:
             super()._continue(exchange, continuation)
 
     def _failed(self, event: UpstreamFailed) -> Mark:

@@ -104,7 +104,7 @@ class Continuation:
         return self._builder.container
 
 
-class GivenBack:
+class BlockedTurns:
     """Answers of the call's model with nothing but blocked tool calls, and their failed results:
     what is sent so that it goes on. `turns` are in the client's terms."""
 

@@ -110,7 +110,7 @@ class Notices:
             )
         return self._notice(least, what, decided, state)
 
-    def given_back(self, name: str, decided: Decided) -> str:
+    def failed_result(self, name: str, decided: Decided) -> str:
         """What the model reads as the result of its blocked tool call, to go on from there."""
         return self.call(name, "client", decided).replace(_ASK, _GO_ON)
 

@@ -29,7 +29,7 @@ class RequestSide:
 
     may_defer = False
     """May it send its request to another model, too?"""
-    may_give_back = False
+    may_continue = False
     """May it give blocked calls back to their model?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:

@@ -18,7 +18,7 @@ from policy.session import opening
 from policy.session.answer import metadata
 from policy.session.answer.slots import Continue, Mark
 from policy.session.effects import CallInfo, Respond
-from policy.session.exchange import Continuation, Exchange, GivenBack
+from policy.session.exchange import BlockedTurns, Continuation, Exchange
 from policy.session.phases import RESTING
 from policy.session.request_side import RequestSide
 from protocol import errors_wire
@@ -299,7 +299,7 @@ class Session(RequestSide):
             and exchange.continuation.is_due(reason)
         )
 
-    def _continue(self, exchange: Exchange, continuation: Continuation | GivenBack) -> None:
+    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
         if self.request is None:
             return

@@ -214,6 +214,8 @@ class FactWatcher:
     async def look_after(self, call: OwnedCall) -> None:
         """Read the facts that a call waits for, as a notification may be lost, and ask again where
         a judge died or a lookup got lost."""
+        if call.waits.segment is not None:
+            await self._look_up(call)
         fields = call.waits.open_fields
         if not fields or call.id in self._looked_after:
             return

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from policy.session.effects import WantedSegment
-from protocol.bounds import GIVEN_BACK_BYTES, LARGE_STEP_BYTES
+from protocol.bounds import LARGE_STEP_BYTES, MAX_CONTINUED_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from streams import layout, scripts
@@ -210,12 +210,12 @@ class Feeder:
         watchdog must not wait for it.
         """
         left = deque(fields[1] for _, fields in entries)
-        while left and not self._calls.is_over(call):
+        while (left or call.waits.segment) and not self._calls.is_over(call):
             # a fact may be on the lane since this was read, or since the last turn
             await call.until_free()
             try:
                 if (wanted := call.waits.segment) is not None:
-                    # what follows came after this was looked up
+                    # what follows came after this was looked up, and what a replay is held to, too
                     await self.feed_segment(call, wanted)
                     continue
                 apart = await self._fair.run(call.start.key, partial(self._feed_some, call, left))
@@ -228,7 +228,7 @@ class Feeder:
                     return True
                 more = (
                     [left.popleft() for _ in range(min(TOGETHER, len(left)))]
-                    if call.inbox.is_heavy and not (call.is_replayed and call.session.may_give_back)
+                    if call.inbox.is_heavy and not (call.is_replayed and call.session.may_continue)
                     else []
                 )
                 await self._apart(call, partial(_feed_together, call, apart, more), apart)
@@ -276,7 +276,7 @@ class Feeder:
         chunks: list[bytes] = []
         size, first = len(body or b""), wanted.first_seq
         # past the bound the session takes none of it
-        while first <= wanted.last_seq and size <= GIVEN_BACK_BYTES:
+        while first <= wanted.last_seq and size <= MAX_CONTINUED_BYTES:
             entries = await self._bodies.call(
                 "XRANGE", call.call_key, f"{first}-0", f"{wanted.last_seq}-0", "COUNT", READ_BATCH
             )

@@ -39,7 +39,7 @@ _UNREPEATABLE = SETUP_FAULTS | {
 """Reasons of blocks whose call cannot be sent back, or whose model could do nothing about it."""
 
 
-def may_be_given_back(request: ChatRequest, slot: CallSlot) -> bool:
+def is_returnable(request: ChatRequest, slot: CallSlot) -> bool:
     """Is this a call of the client's that the API of its model takes back with a result, and that
     nobody forced?"""
     tool = request.tool(slot.name)
@@ -102,7 +102,7 @@ def blocked_answer(
     uses = {slot.index - exchange.offset: _use(call, exchange, slot) for slot in calls}
     answer = _answer(events, uses, has_fields=call.dialect == exchange.upstream.dialect)
     results = tuple(
-        ToolResultPart(use.id, notices.given_back(slot.name, slot.final), True, form=use.form)
+        ToolResultPart(use.id, notices.failed_result(slot.name, slot.final), True, form=use.form)
         for use, slot in zip(uses.values(), calls, strict=True)
     )
     stored = _stored(call, exchange, uses, chunks, is_whole=is_whole)
