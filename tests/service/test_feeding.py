@@ -258,5 +258,4 @@ async def test_a_replay_reads_the_part_of_itself_that_the_first_owner_read(
             await feeder.read(call)
         assert call.waits.segment is None and not call.is_broken
         digests.append(call.session.out.hash.digest)
-        assert call.session.out.hash.number == call.queue.output_count or is_replayed
     assert digests[0] == digests[1]

@@ -347,7 +347,9 @@ def test_an_old_call_ends_as_ever() -> None:
             {"name": "coding-agent-judged", "judge": "demo-judge", "on_block": "continue"},
             "continue",
         ),
-        ({"name": "strict"}, ""),
+        ({"name": "strict"}, "stop"),
+        ({"name": "cloud"}, "stop"),
+        ({"name": "database-readonly"}, ""),
         ({"name": "cloud", "on_block": "continue"}, "continue"),
     ],
 )
