@@ -303,8 +303,8 @@ class Limits(_Strict):
     first_byte_s: float = 600.0
     """How long an upstream may take to send the first byte."""
     dispatches: Annotated[int, Field(ge=1, le=MAX_SEGMENTS)] = MAX_SEGMENTS
-    """Requests that one call may send upstream, for a turn that pauses or is deferred. Past it the
-    turn ends, and a call that would be deferred is blocked."""
+    """Requests that one call may send upstream, for a turn that pauses, is deferred or goes on
+    behind a block. Past it the turn ends, and a call that would be deferred is blocked."""
     idle_s: float = 600.0
     """How long an upstream may be silent between bytes."""
     connect_s: float = 10.0
