@@ -321,6 +321,9 @@ class Policy:
     release: Release = "early"
     """What of a turn may go out before it is decided: `early`, the text before its first call;
     `whole`, nothing."""
+    on_block: Literal["", "stop", "continue"] = ""
+    """What follows a tool call that is blocked: `continue` gives the model the reason and asks it
+    again, where no policy of the series says `stop`."""
     weight: int = 1
     """How many times longer than rules and patterns its hooks take for a byte of a tool call's
     arguments: so many times sooner calls are decided beside the worker's loop, where they cannot

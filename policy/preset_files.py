@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from protocol.errors import PolicyFailed
-from settings.config import PolicyStep
+from settings.config import OnBlock, PolicyStep
 from settings.config_faults import did_you_mean
 
 USE = "preset"
@@ -59,6 +59,8 @@ class Preset(_Strict):
     version: int
     """Raised with every change of what it decides."""
     about: str
+    on_block: OnBlock | None = None
+    """`on_block` of its steps, where a configuration says nothing else."""
     options: dict[str, PresetOption] = {}
     policies: tuple[dict[str, Any], ...]
     """The series, as it stands in a configuration but for options."""
@@ -89,7 +91,9 @@ class Preset(_Strict):
         values = self.options_model().model_validate(dict(options)).model_dump(mode="json")
         steps = _expanded(list(self.policies), values)
         assert isinstance(steps, list)
-        return steps
+        if self.on_block is None:
+            return steps
+        return [{"use": "", "on_block": self.on_block, **step} for step in steps]
 
 
 def _frozen(value: Any) -> Any:
@@ -145,7 +149,10 @@ def expanded(steps: Iterable[PolicyStep]) -> Iterator[PolicyStep]:
             yield step
             continue
         definition, options = preset_of(step)
-        yield from expanded(map(PolicyStep.model_validate, definition.series(options)))
+        yield from expanded(
+            made.model_copy(update={"on_block": step.on_block or made.on_block})
+            for made in map(PolicyStep.model_validate, definition.series(options))
+        )
 
 
 _NOTHING = object()

@@ -201,6 +201,14 @@ MAX_MESSAGE_CHARS = 100_000
 """The message of a block to the client."""
 MAX_CHANGED_ITEMS = 1_000_000
 """Items of one JSON object in a request that a hook returns."""
+MAX_BLOCKED_IN_A_ROW = 3
+"""Answers of one call with nothing but blocked tool calls, before the turn ends."""
+MAX_BLOCKED_IN_TURN = 20
+"""Blocked tool calls since the user's last words, before an answer is not continued any more."""
+MAX_CONTINUED_BYTES = 8 * 2**20
+"""A request and the answer to it that are sent again with blocked calls."""
+MAX_CONTINUED_AGE_S = 600.0
+"""Age of a call past which nothing more is given back."""
 MAX_ASKS = 16
 """Questions to judges about one tool call."""
 MAX_MONITORS = 16

@@ -122,6 +122,9 @@ class ModelRoute(_Strict):
         )
 
 
+OnBlock = Literal["stop", "continue"]
+
+
 class PolicyStep(BaseModel):
     """One policy of a series: `use` is a built-in's name or a dotted path `module:Class`; the other
     keys are its options."""
@@ -129,6 +132,9 @@ class PolicyStep(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     use: str
     """A built-in's name, or `module:Class` of your own (docs/run/policies.md)."""
+    on_block: OnBlock | None = None
+    """What follows a blocked tool call: `stop` ends the turn, `continue` gives the model the reason
+    and asks it again. `stop` in one policy decides for its series."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -297,8 +303,8 @@ class Limits(_Strict):
     first_byte_s: float = 600.0
     """How long an upstream may take to send the first byte."""
     dispatches: Annotated[int, Field(ge=1, le=MAX_SEGMENTS)] = MAX_SEGMENTS
-    """Requests that one call may send upstream, for a turn that pauses or is deferred. Past it the
-    turn ends, and a call that would be deferred is blocked."""
+    """Requests that one call may send upstream, for a turn that pauses, is deferred or goes on
+    behind a block. Past it the turn ends, and a call that would be deferred is blocked."""
     idle_s: float = 600.0
     """How long an upstream may be silent between bytes."""
     connect_s: float = 10.0

@@ -29,6 +29,8 @@ class RequestSide:
 
     may_defer = False
     """May it send its request to another model, too?"""
+    may_continue = False
+    """May it give blocked calls back to their model?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         self.call, self.out = call, Outbox(call, config.notices)

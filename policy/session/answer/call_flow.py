@@ -77,6 +77,10 @@ class CallCount:
         """Take a call of the client's."""
         self.first = slot.key if self.first < 0 else self.first
 
+    def begin_answer(self) -> None:
+        """Let the next call of the client's be its first."""
+        self.first = -1
+
     def hold(self, size: int) -> None:
         """Take that so much more is held, or less where it is below 0."""
         self.held += size

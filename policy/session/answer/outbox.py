@@ -8,13 +8,18 @@ from hashlib import blake2b
 import msgspec
 
 from policy.session.answer.slots import Slot
-from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SessionEffects
+from policy.session.effects import (
+    CallInfo,
+    JudgeRequest,
+    Output,
+    Respond,
+    SessionEffects,
+    Wanted,
+)
 from policy.session.notices import Notices
 from protocol import bounds
-from protocol.dialects.turns import WantedTurns
 from protocol.events import BlockKind, BlockStart, Event, Ping
 from protocol.records import PASSED, BlockRecord, EventRecord, Record, VerdictName, to_bytes
-from protocol.stored_answers import WantedAnswers
 from settings.config import NoticeForm
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -103,7 +108,7 @@ class Outbox:
         self.records: list[Record] = []
         self.asks: list[JudgeRequest] = []
         self.waits: list[int] = []
-        self.lookup: WantedTurns | WantedAnswers | None = None
+        self.lookup: Wanted | None = None
         self.outputs: list[Output] = []
         self.hash = OutputHash()
         self._notes = 0
@@ -123,8 +128,8 @@ class Outbox:
         """Take that the client streams."""
         self.streams = True
 
-    def look_up(self, wanted: WantedTurns | WantedAnswers | None) -> None:
-        """Ask for what is on record, if anything is wanted."""
+    def look_up(self, wanted: Wanted | None) -> None:
+        """Ask for what the session does not have, if anything is wanted."""
         self.lookup = wanted
 
     def finish(self, reason: str) -> None:
