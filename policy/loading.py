@@ -273,8 +273,8 @@ def _check(policy: Policy) -> None:
         raise PolicyFailed(
             f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed"
         )
-    if {type(kind.asks), type(kind.keeps_request)} != {bool}:
-        raise PolicyFailed("asks and keeps_request are True or False")
+    if {type(kind.asks), type(kind.keeps_request), type(kind.reads_project)} != {bool}:
+        raise PolicyFailed("asks, keeps_request and reads_project are True or False")
     try:
         call_state.check(policy, last=Policy)
     except call_state.NotCopyable as error:

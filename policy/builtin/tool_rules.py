@@ -14,7 +14,8 @@ from policy.base import ALLOW, Block, Context, Policy, Replace, ToolCall, Verdic
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import ToolRulesOptions
-from policy.effects.places import Places
+from policy.claims.claims import NO_CLAIMS
+from policy.effects.places import AUTO, places_of
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 
 
@@ -35,7 +36,10 @@ class ToolRules(Policy):
         ]
         self._schemas: dict[str, RuleSchema] = {}
         self._compiled = ToolSchemas()
-        self._places = Places(self.options.project, self.options.home, self.options.hosts)
+        self._claims = NO_CLAIMS
+        self.reads_project = self.options.project == AUTO and any(
+            rule.reads_effects for rule in (*(allow or ()), *self.options.deny)
+        )
         self._blocks_unsure = self.options.unsure == "block" and any(
             rule.reads_effects for rule in self.options.deny
         )
@@ -60,11 +64,13 @@ class ToolRules(Policy):
         """Give the call its own compiled tool schemas."""
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
+        clone._claims = context.claims
         return clone
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
-        looks = Looks(call, self._places)
+        options = self.options
+        looks = Looks(call, places_of(options.project, options.home, options.hosts, self._claims))
         if (
             self.options.validate_schema
             and call.executor == "client"
