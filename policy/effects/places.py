@@ -49,6 +49,11 @@ class Places(msgspec.Struct, frozen=True, dict=True):
         """What stands for the folder in which the agent works."""
         return self.project[0] if self.project else "."
 
+    @property
+    def shown_project(self) -> str:
+        """The project as sentences name it; empty where none is known."""
+        return ", ".join(self.project)
+
     def place(self, path: str, *, cwd: str = "") -> PathTarget:
         """Where a path leads that begins in the folder `cwd`."""
         return place(path, home=self.home, project=self.project, cwd=cwd)
