@@ -9,7 +9,7 @@ exactly, and vouches for no arguments with a key that only looks like its own.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from policy.base import ALLOW, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
@@ -24,7 +24,7 @@ from policy.schemas.schemas import ToolSchemas, TooMuchWork
 class RuleMatch(NamedTuple):
     """A rule that matches a call, in which list, and the sentence about the call."""
 
-    list_name: Literal["deny", "ask", "allow"]
+    list_name: str
     name: str
     why: str = ""
 
