@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import msgspec
 
 from policy import call_state
+from policy.claims.claims import NO_CLAIMS, ProjectClaims
 from policy.scores import ProtocolChoice
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
@@ -35,6 +36,8 @@ class Context(msgspec.Struct, frozen=True):
     session: str
     request: ChatRequest
     approved: ChatRequest = cast("ChatRequest", None)
+    claims: ProjectClaims = NO_CLAIMS
+    """What names the call's project, where a policy of its series goes by that."""
 
     def __post_init__(self) -> None:
         """Take the client's request for approved where no other is given."""
@@ -315,6 +318,8 @@ class Policy:
     is sent: where all policies of a series say so, its history, which may be megabytes, is
     forgotten then. Not inherited: each class says it of itself."""
 
+    reads_project: bool = False
+    """Does it go by the project that the call's key, headers or request name?"""
     defers_to: tuple[str, ...] = ()
     """The models that a `Defer` of this policy may name. Where there are any, the series decides by
     turns."""

@@ -282,8 +282,8 @@ def _check(policy: Policy) -> None:
     on_block: object = policy.on_block
     if on_block not in ("", "stop", "continue"):
         raise PolicyFailed("on_block is stop or continue")
-    if {type(kind.asks), type(kind.keeps_request)} != {bool}:
-        raise PolicyFailed("asks and keeps_request are True or False")
+    if {type(kind.asks), type(kind.keeps_request), type(kind.reads_project)} != {bool}:
+        raise PolicyFailed("asks, keeps_request and reads_project are True or False")
     try:
         call_state.check(policy, last=Policy)
     except call_state.NotCopyable as error:

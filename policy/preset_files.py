@@ -30,13 +30,22 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_TYPES: Mapping[str, Any] = {
+    "text": str,
+    "list": tuple[str, ...],
+    "folders": str | tuple[str, ...],
+    "number": float,
+    "switch": bool,
+}
+
+
 class PresetOption(_Strict):
     """An option of a preset."""
 
     about: str
     """What it is for, in one sentence."""
-    type: Literal["text", "list", "number", "switch"] = "text"
-    """`switch`: true or false."""
+    type: Literal["text", "list", "folders", "number", "switch"] = "text"
+    """`switch`: true or false; `folders`: a text or a list of texts."""
     one_of: tuple[str, ...] = ()
     """The texts that it may be."""
     default: Any = None
@@ -49,7 +58,7 @@ class PresetOption(_Strict):
         """The type of its values."""
         if self.one_of:
             return Literal[self.one_of]
-        return {"text": str, "list": tuple[str, ...], "number": float, "switch": bool}[self.type]
+        return _TYPES[self.type]
 
 
 class Preset(_Strict):

@@ -79,6 +79,15 @@ MAX_POLICY_CHARS = 64
 """The name of a policy in a header."""
 MAX_SESSION_CHARS = 200
 """The name of a session in a header."""
+MAX_PROJECT_CHARS = 4_096
+"""The folders in the header `x-sluice-project`."""
+MAX_PROJECT_ROOTS = 8
+"""Folders that one statement may name as the project; past it none of them counts."""
+MAX_CLAIMS = 8
+"""Statements in a request about its project that are compared; past it none of them counts."""
+MAX_CLAIM_CHARS = 131_072
+"""Characters of a request's prompts and first messages that are searched for its project, once a
+call and only if the model calls a tool."""
 MAX_KEY_BYTES = 512
 """An API key as a client sends it."""
 MAX_LOOKED_UP_KEYS = 100

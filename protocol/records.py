@@ -88,6 +88,7 @@ class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str
     betas: tuple[str, ...] = ()
     server_tools: tuple[str, ...] = ()
+    project: tuple[str, ...] = ()
 
 
 class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):

@@ -222,6 +222,16 @@ class Key(_Strict):
     ] = None
     """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a
     client sees the first after 8 to 10 s."""
+    project: Annotated[
+        Annotated[str, Field(pattern=r"^(/|[A-Za-z]:[\\/])", max_length=1024)] | None,
+        Setting(
+            "project",
+            "Folder that its agents work in, or several with commas between.",
+            "a project is an absolute path, or several with commas between, up to 1,024 characters",
+        ),
+    ] = None
+    """The folder that its agents work in, or several with commas between, for policies with
+    `project: auto`. Unset: what its requests name (docs/run/policies.md#the-project)."""
     expires_at: AwareDatetime | None = None
     """From when on it is refused, by the clock of the gateway: a time with its zone, as in
     2027-01-31T00:00:00Z."""
@@ -258,8 +268,8 @@ SETTINGS = {
 """What a key has beside its name and its digest: the table of keys, the command line and who
 watches the table read the same."""
 LISTS = [name for name in SETTINGS if get_origin(Key.model_fields[name].annotation) is tuple]
-"""Lists of names, each with a column in the table of keys. The others are a number or None, and lie
-in its column `settings`."""
+"""Lists of names, each with a column in the table of keys. The others are a number, a text or None,
+and lie in its column `settings`."""
 
 
 class Limits(_Strict):

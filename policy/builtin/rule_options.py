@@ -15,10 +15,22 @@ from policy.effects.sql_functions import SqlEffect
 from policy.effects.touch import Source
 from policy.patterns import NamePattern, NamePatterns, Pattern
 from policy.schemas.schemas import compile_schema
-from protocol.bounds import MAX_RULES
+from protocol.bounds import MAX_PROJECT_ROOTS, MAX_RULES
 from settings.config import Name
 
 Folder = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+def _check_project(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    roots = (value,) if isinstance(value, str) else value
+    if not 1 <= len(roots) <= MAX_PROJECT_ROOTS or not all(
+        1 <= len(root) <= 1024 for root in roots
+    ):
+        raise ValueError(f"is `auto`, `.`, a path, or a list of up to {MAX_PROJECT_ROOTS} paths")
+    return value
+
+
+Project = Annotated[str | tuple[str, ...], AfterValidator(_check_project)]
 Hosts = Annotated[tuple[str, ...], Field(max_length=MAX_RULES)]
 _OWN_NAMES = ("allow", "validate_schema", "unsure")
 """What the record has in the place of a rule's name where one of these options decides."""
@@ -334,9 +346,9 @@ class ToolRulesOptions(StrictOptions):
     ask: Annotated[tuple[AskRule, ...], Field(max_length=MAX_RULES)] = ()
     """Calls that match one of these rules are decided by a `tool_judge` of the series, and blocked
     where it has none. `deny` wins over `ask`, and `ask` over `allow`."""
-    project: Folder = "."
-    """Absolute path of the project folder, for rules about scopes. With `.`, relative paths count
-    as paths in the project."""
+    project: Project = "auto"
+    """The project, for rules about scopes: `auto`, what the key, `sluice run` or the agent names
+    (docs/run/policies.md#the-project); a path, or several; `.`, relative paths alone."""
     home: Folder = "~"
     """Absolute path of the home folder."""
     hosts: Hosts = ()

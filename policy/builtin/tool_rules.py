@@ -15,8 +15,9 @@ from policy.base import ALLOW, Ask, Block, Context, Policy, Replace, ToolCall, V
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import Rule, ToolRulesOptions
+from policy.claims.claims import NO_CLAIMS
 from policy.effect_sentences import describe_unsure
-from policy.effects.places import Places
+from policy.effects.places import AUTO, places_of
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 
 
@@ -56,8 +57,11 @@ class ToolRules(Policy):
         self._ask = _compiled("ask", self.options.ask)
         self._schemas: dict[str, RuleSchema] = {}
         self._compiled = ToolSchemas()
-        self._places = Places(self.options.project, self.options.home, self.options.hosts)
         objecting = (*self.options.deny, *self.options.ask)
+        self._claims = NO_CLAIMS
+        self.reads_project = self.options.project == AUTO and any(
+            rule.reads_effects for rule in (*(allow or ()), *objecting)
+        )
         self._heeds_unsure = self.options.unsure != "allow" and any(
             rule.reads_effects for rule in objecting
         )
@@ -83,6 +87,7 @@ class ToolRules(Policy):
         """Give the call its own compiled tool schemas."""
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
+        clone._claims = context.claims
         return clone
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -115,7 +120,9 @@ class ToolRules(Policy):
 
     def looks(self, call: ToolCall) -> Looks:
         """Return what the rules see of a call."""
-        return Looks(call, self._places)
+        options = self.options
+        places = places_of(options.project, options.home, options.hosts, self._claims)
+        return Looks(call, places)
 
     def matching(self, call: ToolCall) -> Iterator[RuleMatch]:
         """Yield all rules that match a call, whichever decides: for people who ask why."""

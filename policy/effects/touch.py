@@ -189,9 +189,11 @@ _remembered = lru_cache(maxsize=16)(_read)
 
 
 def _in_folder(text: ShellText, places: Places) -> str:
-    """The text as it would run in its folder. A folder that may be the project is ignored: its
-    location is not known."""
-    if not text.folder or places.place(text.folder).scope in ("project", "home", "unknown"):
+    """The text as it would run in its folder. Where no root of the project is known, a folder that
+    may be the project is ignored: its location is not known."""
+    if not text.folder or (
+        not places.project and places.place(text.folder).scope in ("project", "home", "unknown")
+    ):
         return text.text
     return f"cd {quoted(text.folder)}\n{text.text}"
 

@@ -132,6 +132,8 @@ class CallInfo(msgspec.Struct, frozen=True):
     """What named the session (`protocol.conversations.sessions`)."""
     agent: str = ""
     parent: str = ""
+    project: tuple[str, ...] = ()
+    """What the key's setting and the header name as the project; none where neither does."""
     tracer: Tracer | None = None
     """Receives each hook call, for a call that has debug lines."""
 

@@ -5,6 +5,8 @@ upstream, or to a refusal. Must not know: events of an answer.
 from collections.abc import Sequence
 
 from policy.base import Context, Policy
+from policy.claims.claims import NO_CLAIMS, ProjectClaims
+from policy.claims.reading import own_texts
 from policy.session import nonces, opening
 from policy.session.answer.blocks import CallBlocks
 from policy.session.answer.outbox import Outbox
@@ -173,6 +175,11 @@ class RequestSide:
             call.key,
             call.session,
             request,
+            claims=(
+                ProjectClaims(own_texts(request), *call.project)
+                if any(policy.reads_project for policy in self._policies)
+                else NO_CLAIMS
+            ),
         )
         return opening.chain_of(call, self._policies, context, self._config)
 

@@ -221,6 +221,7 @@ class CallFlow:
         before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
         if slot.decided is None:
             toolcalls.start_decision(slot, self._chain, tool, self.call.max_arguments_bytes, before)
+            self._outbox.note_project(self._chain.context.claims.detail)
         if self._answer is not None:
             self._answer.call(toolcalls.earlier_call(slot))
         if slot.decision is not None and slot.decision.may_ask_next:

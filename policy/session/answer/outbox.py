@@ -119,6 +119,7 @@ class Outbox:
         """Verdicts on blocks that wait for the decision about their turn, where there is one: not
         of those in `early`."""
         self.early: Container[int] = ()
+        self._has_project = False
 
     def set_time(self, at: int) -> None:
         """Let records carry this time (Unix ms)."""
@@ -257,6 +258,18 @@ class Outbox:
                 call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail
             )
         )
+
+    def note_project(self, detail: str) -> None:
+        """Record once what a call's project stands on, if anything does. With the call's own time:
+        which of its tool calls is decided first may be chance."""
+        if detail and not self._has_project:
+            self._has_project = True
+            call = self.call
+            self.records.append(
+                EventRecord(
+                    call_id=call.call_id, kind="project", number=0, at=call.at, detail=detail
+                )
+            )
 
     @property
     def is_empty(self) -> bool:
