@@ -10,12 +10,19 @@ exactly, and vouches for no arguments with a key that only looks like its own.
 import json
 from typing import Self
 
-from policy.base import ALLOW, Block, Context, Policy, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Allow, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import ToolRulesOptions
 from policy.effects.places import Places
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
+
+_UNREAD: dict[str, Verdict] = {
+    "block": Block("unread", rule="unread"),
+    "ask": Block("unread", rule="unread"),
+    "allow": Allow(reason="unread", rule="unread"),
+}
+"""What becomes of a call with text that no rule could look at."""
 
 
 class ToolRules(Policy):
@@ -39,6 +46,7 @@ class ToolRules(Policy):
         self._blocks_unsure = self.options.unsure == "block" and any(
             rule.reads_effects for rule in self.options.deny
         )
+        self._reads = any(rule.reads_effects for rule in (*(allow or ()), *self.options.deny))
         self.weight = weight_of((*(allow or ()), *self.options.deny))
 
     def why_idle(self) -> str:
@@ -89,6 +97,8 @@ class ToolRules(Policy):
             return Block("not_allowed", rule="allow")
         for rule, name, _ in matching:
             return Replace(json.dumps(rule.arguments), rule.reason, name)
+        if self._reads and looks.surface.is_unread:
+            return _UNREAD[self.options.unread]
         return ALLOW
 
     def _fits(self, call: ToolCall, looks: Looks) -> bool:

@@ -56,12 +56,17 @@ from policy.effects.surface_parts import (
     Json,
     MessageText,
     PathUse,
+    ShellText,
     SqlText,
     Surface,
     UrlUse,
     is_flat,
 )
 from policy.effects.surface_shell import ShellTexts
+from policy.effects.tools.calls import named_call
+from policy.effects.tools.commands import StandIn
+from policy.effects.tools.services import client_of, effect_there
+from policy.effects.tools.table import TEXTS, role_of
 
 MAX_PARTS = 64
 """Texts, paths and addresses of one call that are looked at, of each sort; a call with more is not
@@ -91,23 +96,48 @@ _CHOICE = re.compile(r"[\w.:@+-]{0,128}")
 
 def surface_of(call: ToolCall) -> Surface:
     """Say what the arguments of a call are. Linear in their size."""
-    return _Finder(call).collect()
+    return _Finder(named_call(call)).collect()
 
 
 class _Finder(ShellTexts):
-    """Collects what one call's arguments are."""
+    """Collects what one call's arguments are. `_stood_for`: arguments of the command that the tool
+    stands for."""
+
+    _stood_for: frozenset[str] = frozenset()
 
     def collect(self) -> Surface:
         """Look at everything."""
-        self._object(self._call.value, "", 0)
+        call = self._call
+        stands_for = self._stands_for()
+        self._object(call.value, call.within, 0)
+        effect = None
+        if not stands_for and not self._shell and not self._sql:
+            effect = effect_there(call.name, call.server, call.value)
         sorts = (self._shell, self._paths, self._urls, self._sql)
         cut = any(len(sort) > MAX_PARTS for sort in sorts)
         shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
         first = slice(MAX_PARTS)
         parts = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
         return Surface(
-            *parts, tuple(self._messages()), self._is_whole and not cut, tuple(self._unread)
+            *parts,
+            tuple(self._messages()),
+            self._is_whole and not cut,
+            tuple(self._unread),
+            () if effect is None else (effect,),
+            call.known is not None or bool(client_of(call.name, call.server)),
         )
+
+    def _stands_for(self) -> bool:
+        """Add the command that the tool stands for."""
+        call = self._call
+        if call.known is None or not call.known.command:
+            return False
+        stand_in = StandIn(call.value)
+        command = stand_in.command(call.known.command)
+        self._stood_for = frozenset(stand_in.used)
+        argument = call.within or next(iter(stand_in.used or call.value), "")
+        self._shell[ShellText(command, argument, self._folder_of(call.value))] = None
+        return True
 
     def _messages(self) -> Iterator[MessageText]:
         """What a tool that tells others something is given, but the keys by which it gets in."""
@@ -119,14 +149,19 @@ class _Finder(ShellTexts):
                 yield MessageText(text, name)
 
     def _object(self, value: Mapping[str, Json], within: str, depth: int) -> None:
-        keys = {name: key_of(name) for name in value}
+        keys = self._keys_of(value, within)
+        if depth == 0:
+            # what went into the command that the tool stands for is nothing else besides
+            keys |= dict.fromkeys(self._stood_for, "")
         args = ArgumentGroup(value, keys, within)
         self._left -= len(value)
         if depth > _MAX_DEPTH or self._left < 0:
             self._is_whole = False
             return
         named = frozenset(keys.values())
-        self._taken = taken = set[str]()
+        self._taken = taken = {
+            name for name in value if role_of(self._call.known, key_of(name)) in TEXTS
+        } | (self._stood_for if depth == 0 else set())
         self._commands(args)
         if not named.isdisjoint(CODE_KEYS):
             self._code(args)
@@ -250,7 +285,13 @@ class _Finder(ShellTexts):
         for name, key in args.keys.items():
             if key in SQL_KEYS or (self._is_sql and key in SQL_QUERY_KEYS):
                 is_sure = key in SQL_KEYS or bool(self._words & SQL_WORDS - {"query", "queries"})
-                every = [*texts_in(value[name], many=True)]
+                item = value[name]
+                every = (
+                    [*every_text(item)] if isinstance(item, list) else [*texts_in(item, many=True)]
+                )
+                if len(every) > 1:
+                    # in one transaction, one after the other
+                    every.append(";\n".join(every))
                 statements = [text for text in every if is_sure or _BEGINS_SQL.match(text)]
                 self._sql |= {SqlText(text, args.within or name): None for text in statements}
                 if statements == every:

@@ -95,7 +95,7 @@ class Decision:
     def __init__(self, chain: Chain, call: ToolCall) -> None:
         self._chain, self._call, self._at = chain, call, 0
         self._original = call.arguments
-        self._replaced_by = ("", "", "")
+        self._replaced_by = self._noted = ("", "", "")
         self._asked = set[int]()
         """Places of the policies that asked a judge."""
         self.step = -1
@@ -116,7 +116,7 @@ class Decision:
         policies = self._chain.deciders
         while self.decided is None:
             if self._at == len(policies):
-                who, reason, rule = self._replaced_by
+                who, reason, rule = self._replaced_by if any(self._replaced_by) else self._noted
                 arguments = self._call.arguments
                 decide = Decided.allow if arguments == self._original else Decided.replace
                 self.decided = decide(arguments, reason=reason, policy=who, rule=rule)
@@ -129,6 +129,8 @@ class Decision:
             judgement = None
             match verdict:
                 case Allow():
+                    if verdict.reason:
+                        self._noted = (policy_name(policy), verdict.reason, verdict.rule)
                     self._at += 1
                 case Block():
                     self._block(policy, verdict)

@@ -79,7 +79,7 @@ _CAUSES = {
 """Cause and advice by the reason on record."""
 _OF_TEXT = {"fault": _CAUSES["fault"]}
 """The other reasons apply only to tool calls."""
-_OPTIONS = frozenset(("allow", "unsure", "validate_schema"))
+_OPTIONS = frozenset(("allow", "unread", "unsure", "validate_schema"))
 """Options of `tool_rules` recorded in place of a rule's name: their reasons explain them."""
 
 

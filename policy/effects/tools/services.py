@@ -1,0 +1,102 @@
+"""What a tool of a service (a forge, a cloud, a cluster, a database) does there, by the verb in its
+name: what is listed as reading only reads, the rest changes something.
+
+Must not know: what is allowed.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Any
+
+from policy.effects.argument_names import key_of
+from policy.effects.effect import Effect
+from policy.effects.tools.table import data, parts_of
+from policy.word_tables import by_word
+
+_VERB_KEYS = frozenset(
+    "operation action method verb command subcommand sub_command op operation_name".split()
+)
+"""Arguments that say what is done, where a tool does several things."""
+_WEAKENS = frozenset("update edit modify set replace".split())
+"""What may turn off a guard besides ending it; making one turns nothing off."""
+_MAX_WORDS = 32
+_SHOWN_VALUES = 6
+
+
+def _sections() -> dict[str, dict[str, str]]:
+    parts = re.split(r"(?m)^\[(\w+)\]\n", data("services.txt"))
+    return {
+        name: by_word(re.sub(r"\n{2,}", "\n", text))
+        for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+_TABLE = _sections()
+_SERVICES, _VERBS = _TABLE["services"], _TABLE["verbs"]
+
+
+@lru_cache(maxsize=256)
+def client_of(name: str, server: str) -> str:
+    """Return the command of the service that a tool is of, as far as its server or its own name say
+    it; empty where they do not."""
+    servers, tool = parts_of(name)[0]
+    words = [*key_of(server).split("_"), *servers.split("_"), *tool.split("_")]
+    return next((_SERVICES[word] for word in words if word in _SERVICES), "")
+
+
+def effect_there(name: str, server: str, arguments: Mapping[str, Any]) -> Effect | None:
+    """Return what a tool of a service does there; None where it is of none, or only reads."""
+    client = client_of(name, server)
+    if not client:
+        return None
+    words = parts_of(name)[0][1].split("_")[:_MAX_WORDS]
+    values = [
+        key_of(value).split("_")[:_MAX_WORDS]
+        for key, value in arguments.items()
+        if key_of(key) in _VERB_KEYS and isinstance(value, str) and len(value) <= 64
+    ]
+    word = _first([*chain(*values)]) or _first(words)
+    verb = _VERBS.get(word, "write")
+    if verb == "read":
+        return None
+    # what it is about stands in its name, or in the value that says what is done
+    nouns = {*words, *chain(*values), *_pairs(words), *(word for word in _kinds(arguments))}
+    target = " ".join([*words, *_shown(arguments)])
+    is_guard = bool(nouns & _TABLE["guards"].keys())
+    if verb == "stop" or (is_guard and (verb == "delete" or word in _WEAKENS)):
+        return Effect.of("defence" if is_guard else "process", "unknown", target, by=client)
+    if verb == "privilege" or (verb == "write" and nouns & _TABLE["powers"].keys()):
+        return Effect.of("privilege", "unknown", target, by=client)
+    if verb == "delete":
+        is_wide = bool(nouns & _TABLE["weighty"].keys())
+        return Effect.of("delete", "unknown", target, wide=is_wide, by=client)
+    return Effect.of("write", "unknown", target, by=client)
+
+
+def _first(words: Sequence[str]) -> str:
+    """The first verb among the words; one of two words counts first."""
+    known = [word for word in [*_pairs(words), *words] if word in _VERBS]
+    return known[0] if known else ""
+
+
+def _pairs(words: Sequence[str]) -> list[str]:
+    return [f"{first}_{second}" for first, second in pairwise(words)]
+
+
+def _kinds(arguments: Mapping[str, Any]) -> list[str]:
+    """Words that say of what kind the thing is: `resource_type: AWS::RDS::DBInstance`."""
+    return [
+        word.lower()
+        for key, value in arguments.items()
+        if key_of(key) in ("resource_type", "type", "kind", "resource", "type_name")
+        and isinstance(value, str)
+        for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", value[:128])
+    ]
+
+
+def _shown(arguments: Mapping[str, Any]) -> list[str]:
+    """The short values, for the report."""
+    values = [value for value in arguments.values() if isinstance(value, str | int)]
+    return [str(value)[:60] for value in values if len(str(value)) <= 60][:_SHOWN_VALUES]
