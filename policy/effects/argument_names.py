@@ -92,6 +92,8 @@ READS = _words(
     "read view cat open load list ls grep search glob find get show stat head tail tree"
     " download_from exists fetch"
 )
+SEARCHES = _words("search web browse query lookup ask chat answer translate summarize explain docs")
+"""Words in the names of tools whose texts are questions, which may be about commands."""
 MOVES = _words("move rename mv")
 TO_KEYS = _words(
     "dest destination dst output_path output_file save_path save_to download_path local_path output"

@@ -37,6 +37,7 @@ from policy.effects.argument_names import (
     PATH_KEYS,
     PROSE_KEYS,
     READS,
+    SEARCHES,
     SOUGHT_KEYS,
     SQL_KEYS,
     SQL_QUERY_KEYS,
@@ -66,7 +67,6 @@ from policy.effects.surface_shell import ShellTexts
 from policy.effects.tools.calls import named_call
 from policy.effects.tools.commands import StandIn
 from policy.effects.tools.services import client_of, effect_there
-from policy.effects.tools.table import TEXTS, role_of
 
 MAX_PARTS = 64
 """Texts, paths and addresses of one call that are looked at, of each sort; a call with more is not
@@ -89,6 +89,13 @@ _BEGINS_SQL = re.compile(
     r"copy|do|exec(?:ute)?|begin|vacuum|replace|show|set|lock|comment|reindex|attach|pragma"
     r"|declare)\b",
     re.IGNORECASE | re.DOTALL,
+)
+_LOOKS_LIKE_COMMAND = re.compile(
+    r"\s*(?:sudo\s+|\$\s+)?(?:(?:rm|rmdir|curl|wget|chmod|chown|dd|mkfs[.\w]*|bash|sh|zsh|python3?|node|perl"
+    r"|ruby|psql|mysql|mongosh|redis-cli|powershell|pwsh|cmd|systemctl|crontab|ncat?|scp|rsync|ssh|cat|find|tee"
+    r"|mv|cp|ln|kill|pkill|useradd|usermod|shred|truncate|iptables|ufw|nohup|npm|npx|pip3?|apt|apt-get|brew|tar"
+    r"|echo|base64|eval|exec|git|docker)\s+(?:-{1,2}\w|[~/$'\"|<>]|\.\.?/|[\w.-]+\s+[-~/$'\"|>])"
+    r"|(?:kubectl|aws|gcloud|az|terraform|helm|docker|gh|git|vault|doctl|flyctl|heroku)\s+[a-z][\w-]+\s+\S)"
 )
 _NO_WORD = re.compile(r"\s*(?:true|false|null|none|-?\d{1,18}(?:\.\d{1,18})?)?\s*", re.IGNORECASE)
 _CHOICE = re.compile(r"[\w.:@+-]{0,128}")
@@ -159,9 +166,7 @@ class _Finder(ShellTexts):
             self._is_whole = False
             return
         named = frozenset(keys.values())
-        self._taken = taken = {
-            name for name in value if role_of(self._call.known, key_of(name)) in TEXTS
-        } | (self._stood_for if depth == 0 else set())
+        self._taken = taken = self._translated | (self._stood_for if depth == 0 else set())
         self._commands(args)
         if not named.isdisjoint(CODE_KEYS):
             self._code(args)
@@ -181,6 +186,7 @@ class _Finder(ShellTexts):
                 left = without_objects(inner)
             if not (name and name in taken) and not self._is_harmless(key, left):
                 self._unread[within or name] = None
+                self._guess(left, within or name)
         for name, inner in nested:
             left_before = self._unread.copy()
             self._nested(inner, within or name, depth)
@@ -196,6 +202,13 @@ class _Finder(ShellTexts):
             _NO_WORD.fullmatch(text) or (key in CHOICE_KEYS and _CHOICE.fullmatch(text))
             for text in every_text(value)
         )
+
+    def _guess(self, value: Json, argument: str) -> None:
+        """Take a text of a tool that nobody knows for a command where it looks like one."""
+        if self._call.known is None and not self._words & (TELLS | READS | SEARCHES):
+            for text in every_text(value):
+                if _LOOKS_LIKE_COMMAND.match(text):
+                    self._shell[ShellText(text, argument, is_guess=True)] = None
 
     def _nested(self, inner: Json, within: str, depth: int) -> None:
         if isinstance(inner, dict):

@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.effects.argument_names import FILE_WORDS, SHELL_WORDS, SQL_WORDS, key_of, tool_words
+from policy.effects.argument_names import (
+    FILE_WORDS,
+    SHELL_KEYS,
+    SHELL_WORDS,
+    SQL_WORDS,
+    key_of,
+    tool_words,
+)
 from policy.effects.effect import Effect
 from policy.effects.tools.calls import NamedCall
 from policy.effects.tools.services import client_of
@@ -18,6 +25,9 @@ from policy.effects.tools.typed_texts import shell_texts
 Does = Literal["read", "write", "delete"]
 Json = Any
 _MAX_ITEMS = 4_096
+_OTHER_SHELLS = {"powershell": "powershell", "pwsh": "powershell", "cmd": "cmd"}
+_SHELL_CHOICES = frozenset("shell shell_type shell_name interpreter language lang executor".split())
+_SPOKEN_KEYS = SHELL_KEYS | frozenset("script code text input content keys source".split())
 
 
 class ShellText(msgspec.Struct, frozen=True):
@@ -101,6 +111,8 @@ class PartsFound:
         self._urls: dict[UrlUse, None] = {}
         self._sql: dict[SqlText, None] = {}
         self._unread: dict[str, None] = {}
+        self._translated: set[str] = set()
+        """Arguments with roles that only the table has."""
         self._taken: set[str] = set()
         """Arguments of the present object whose whole text is one of these."""
         self._left = _MAX_ITEMS
@@ -115,16 +127,31 @@ class PartsFound:
         """The names of arguments in one form, or what the table has in their place. Texts of its
         own kinds are read here, and have no name any more."""
         keys: dict[str, str] = {}
+        spoken = self._spoken(value)
         for name, item in value.items():
             key = key_of(name)
             role = role_of(self._call.known, key)
+            if spoken and ROLES.get(role, key) in _SPOKEN_KEYS and item not in _OTHER_SHELLS:
+                role = spoken
             keys[name] = ROLES.get(role, "" if role else key)
             if role in TEXTS:
+                self._translated.add(name)
                 folder = self._folder_of(value)
                 for text, is_guess in shell_texts(role, item):
                     if text.strip():
                         self._shell[ShellText(text, within or name, folder, is_guess)] = None
         return keys
+
+    def _spoken(self, value: Mapping[str, Json]) -> str:
+        """The role of texts for another shell than those of POSIX, where tool or call name one."""
+        if self._words & {"powershell", "pwsh"}:
+            return "powershell"
+        shells = (
+            _OTHER_SHELLS.get(item.lower().removesuffix(".exe"), "")
+            for name, item in value.items()
+            if isinstance(item, str) and key_of(name) in _SHELL_CHOICES
+        )
+        return next(filter(None, shells), "")
 
     def _folder_of(self, value: Mapping[str, Json]) -> str:
         folders = (

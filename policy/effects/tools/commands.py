@@ -31,31 +31,37 @@ class StandIn:
                     self._values.setdefault(key_of(key), (name, item))
             self._values[key_of(name)] = (name, value)
 
+    quote = staticmethod(quoted)
+
     def command(self, template: str) -> str:
         """Return the command with its places filled."""
         client = template.partition(" ")[0]
-        return " ".join(
-            word
+        parts = [
+            part
             for token in _TOKEN.findall(template)
-            for word in (
-                self._optional(token[1:-1], client)
-                if token.startswith("[")
-                else [self._word(token, client)]
-            )
-            if word
-        )
+            for part in (self._optional(token[1:-1]) if token[0] == "[" else [token])
+        ]
+        return " ".join(filter(None, (self._word(part, client) for part in parts)))
 
-    def _optional(self, group: str, client: str) -> list[str]:
-        """What stands in brackets, once for each value of its argument."""
-        place = _PLACE.search(group)
-        value = self._value(place[2]) if place is not None else None
-        if place is None or value in (None, False, "", [], {}, "false"):
+    def _optional(self, group: str) -> list[str]:
+        """What stands in brackets, if all its arguments are given: once for each value of a list
+        behind an option."""
+        names = [place[2] for place in _PLACE.finditer(group)]
+        values = [self._value(name) for name in names]
+        if any(value in (None, False, "", [], {}, "false", "none") for value in values):
             return []
-        if value is True or value == "true":
-            return [group.replace(place[0], "").strip()]
-        before = group[: place.start()]
-        several = value if isinstance(value, list) else [value]
-        return [before + quoted(_text(item)) for item in several[:_MAX_REPEATED]]
+        tokens = _TOKEN.findall(group)
+        if len(values) == 1 and isinstance(values[0], list) and group.startswith("-"):
+            before = group[: group.index("{")].strip()
+            return [f"{before} {self._quoted(item)}" for item in values[0][:_MAX_REPEATED]]
+        return [
+            "" if place and self._value(place[2]) in (True, "true") else token
+            for token in tokens
+            for place in (_PLACE.fullmatch(token),)
+        ]
+
+    def _quoted(self, value: Json) -> str:
+        return self.quote(_text(value))
 
     def _word(self, token: str, client: str) -> str:
         places = [*_PLACE.finditer(token)]
@@ -66,10 +72,10 @@ class StandIn:
             if places[0][1]:
                 return f" ; {client} ".join(_without(text, client) for text in _commands(value))
             if isinstance(value, list):
-                return " ".join(quoted(_text(item)) for item in value)
+                return " ".join(map(self._quoted, value))
         text = _PLACE.sub(lambda place: _text(self._value(place[2]), place[3] or ""), token)
         text = text.strip('"') if token.startswith('"') else text
-        return quoted(text) if text else ""
+        return self.quote(text) if text else ""
 
     def _value(self, names: str) -> Json:
         for name in names.split("|"):

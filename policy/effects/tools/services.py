@@ -12,8 +12,7 @@ from typing import Any
 
 from policy.effects.argument_names import key_of
 from policy.effects.effect import Effect
-from policy.effects.tools.table import data, parts_of
-from policy.word_tables import by_word
+from policy.effects.tools.table import parts_of, sections
 
 _VERB_KEYS = frozenset(
     "operation action method verb command subcommand sub_command op operation_name".split()
@@ -25,15 +24,7 @@ _MAX_WORDS = 32
 _SHOWN_VALUES = 6
 
 
-def _sections() -> dict[str, dict[str, str]]:
-    parts = re.split(r"(?m)^\[(\w+)\]\n", data("services.txt"))
-    return {
-        name: by_word(re.sub(r"\n{2,}", "\n", text))
-        for name, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
-
-
-_TABLE = _sections()
+_TABLE = sections("services.txt")
 _SERVICES, _VERBS = _TABLE["services"], _TABLE["verbs"]
 
 
@@ -67,12 +58,22 @@ def effect_there(name: str, server: str, arguments: Mapping[str, Any]) -> Effect
     is_guard = bool(nouns & _TABLE["guards"].keys())
     if verb == "stop" or (is_guard and (verb == "delete" or word in _WEAKENS)):
         return Effect.of("defence" if is_guard else "process", "unknown", target, by=client)
+    if verb == "write" and any(map(_is_opened, arguments.items())):
+        return Effect.of("defence", "unknown", target, by=client)
     if verb == "privilege" or (verb == "write" and nouns & _TABLE["powers"].keys()):
         return Effect.of("privilege", "unknown", target, by=client)
     if verb == "delete":
         is_wide = bool(nouns & _TABLE["weighty"].keys())
         return Effect.of("delete", "unknown", target, wide=is_wide, by=client)
     return Effect.of("write", "unknown", target, by=client)
+
+
+def _is_opened(argument: tuple[str, Any]) -> bool:
+    """Does this make something public?"""
+    key, value = key_of(argument[0]), str(argument[1]).lower()
+    return (key == "private" and value == "false") or (
+        key in ("visibility", "acl", "access") and value.startswith("public")
+    )
 
 
 def _first(words: Sequence[str]) -> str:

@@ -70,6 +70,15 @@ def data(name: str) -> str:
     return re.sub(r"(?m)^#.*\n", "", text).strip()
 
 
+def sections(name: str) -> dict[str, dict[str, str]]:
+    """Return the tables of a file by the headings over them."""
+    parts = re.split(r"(?m)^\[(\w+)\]\n", data(name))
+    return {
+        heading: by_word(re.sub(r"\n{2,}", "\n", text))
+        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
 def read_row(text: str) -> KnownTool:
     """Return what a row says behind its names. Raises ValueError for a role that there is not."""
     said, _, command = text.partition("->")
