@@ -31,7 +31,9 @@ class StandIn:
                     self._values.setdefault(key_of(key), (name, item))
             self._values[key_of(name)] = (name, value)
 
-    quote = staticmethod(quoted)
+    def quote(self, word: str) -> str:
+        """Return a word as a shell reads it unchanged."""
+        return quoted(word)
 
     def command(self, template: str) -> str:
         """Return the command with its places filled."""

@@ -92,6 +92,7 @@ _VALUED = re.compile(
     re.IGNORECASE,
 )
 _OPTION = re.compile(r"-([A-Za-z]+)(:)?\Z")
+_PROGRAMS = frozenset("rm cp mv ls cat curl wget kill mkdir rmdir sort tee diff ps sleep".split())
 _POSIX = re.compile(r"--|'--|-[A-Za-z]{1,2}\Z")
 _ENCODED = re.compile(r"-e(?:nc\w*|c)?\Z", re.IGNORECASE)
 
@@ -318,7 +319,7 @@ def _command(words: list[str], blocks: list[str], depth: int, *, is_piped: bool)
         return cmd_to_shell(" ".join(map(_unquoted, words[2:])), depth + 1)
     if name in _OF_CMD:
         return _cmd_part(" ".join([name, *map(_unquoted, words[1:])]), depth)
-    if any(_POSIX.match(word) for word in words[1:]) and name in _TABLES["powershell"]:
+    if name in _PROGRAMS and any(_POSIX.match(word) for word in words[1:]):
         # on other systems than Windows it is the program of that name
         return " ".join(words).replace(_COMMA, ",")
     if (
@@ -421,7 +422,9 @@ def _bound(words: list[str]) -> tuple[list[str], dict[str, object]]:
 class _Filled(StandIn):
     """Values that are words of a shell already."""
 
-    quote = staticmethod(str)
+    def quote(self, word: str) -> str:
+        """Return the word as it stands."""
+        return word
 
 
 def _filled(kind: str, name: str, positional: list[str], named: dict[str, object]) -> str | None:

@@ -117,11 +117,12 @@ def parts_of(name: str) -> tuple[tuple[str, str], ...]:
 
 def _parts(form: str) -> Iterator[tuple[str, str]]:
     pieces = re.split(r"__|[./:]", form)
-    tool, servers = key_of(pieces[-1]), "_".join(map(key_of, pieces[:-1])).removeprefix("mcp_")
+    tool = key_of(pieces[-1])
+    servers = "_".join(pieces[:-1]).lower().replace("-", "_").removeprefix("mcp_")
     yield servers, tool
     words = tool.split("_")
     for place in range(1, min(len(words), 8)):
-        yield "_".join((servers, *words[:place])), "_".join(words[place:])
+        yield "_".join(filter(None, (servers, *words[:place]))), "_".join(words[place:])
 
 
 def known_tool(name: str, server: str = "") -> KnownTool | None:
