@@ -132,7 +132,9 @@ OWN_KEYS = _words(
     "token api_key apikey access_token auth authorization bearer password secret credentials key"
     " client_secret bot_token user_token headers"
 )
-SQL_KEYS = _words("sql sql_query sql_text statement statements sqls query_sql")
+SQL_KEYS = _words(
+    "sql sql_query sql_text statement statements sqls query_sql cql ddl dml partiql hql"
+)
 SQL_QUERY_KEYS = _words("query queries q command text script code expression input stmt")
 SQL_WORDS = _words(
     "sql db database databases postgres postgresql psql mysql mariadb sqlite sqlite3 mssql tsql"

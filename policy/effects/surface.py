@@ -137,7 +137,7 @@ class _Finder(ShellTexts):
     def _stands_for(self) -> bool:
         """Add the command that the tool stands for."""
         call = self._call
-        if call.known is None or not call.known.command:
+        if call.known is None or not call.known.command or call.known.command[0] == "@":
             return False
         stand_in = StandIn(call.value)
         command = stand_in.command(call.known.command)

@@ -12,7 +12,7 @@ from typing import Any
 
 from policy.effects.argument_names import key_of
 from policy.effects.effect import Effect
-from policy.effects.tools.table import parts_of, sections
+from policy.effects.tools.table import known_tool, parts_of, sections
 
 _VERB_KEYS = frozenset(
     "operation action method verb command subcommand sub_command op operation_name".split()
@@ -33,6 +33,9 @@ def client_of(name: str, server: str) -> str:
     """Return the command of the service that a tool is of, as far as its server or its own name say
     it; empty where they do not."""
     servers, tool = parts_of(name)[0]
+    known = known_tool(name, server)
+    if known is not None and known.command.startswith("@"):
+        return known.command[1:]
     words = [*key_of(server).split("_"), *servers.split("_"), *tool.split("_")]
     return next((_SERVICES[word] for word in words if word in _SERVICES), "")
 

@@ -91,10 +91,9 @@ def read_row(text: str) -> KnownTool:
     return KnownTool(frozenset(words.split()), roles, command.strip())
 
 
-_ROWS = {
-    name: read_row(text)
-    for name, text in by_word(re.sub(r"\n{2,}", "\n", data("tools.txt"))).items()
-}
+_TEXTS = by_word(re.sub(r"\n{2,}", "\n", data("tools.txt")))
+_READ = {text: read_row(text) for text in dict.fromkeys(_TEXTS.values())}
+_ROWS = {name: _READ[text] for name, text in _TEXTS.items()}
 _EVERY = _ROWS.pop("*").roles
 _BY_TOOL: dict[str, list[str]] = {}
 for _name in _ROWS:
