@@ -208,7 +208,7 @@ def test_powershell_is_read_as_what_a_shell_would_do(text: str, shell: str) -> N
 
 
 def test_cmd_is_read_as_what_a_shell_would_do() -> None:
-    assert cmd_to_shell("del /s /q %USERPROFILE%\\x & dir") == "rm -r -f ~/x ; ls"
+    assert cmd_to_shell("del /s /q %USERPROFILE%\\x & dir") == 'rm -r -f "$HOME/x"\nfind'
     assert cmd_to_shell("for %i in (*) do del %i") == "powershell"
 
 

@@ -8,43 +8,46 @@ Must not know: which effects anything has.
 import base64
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 
 from policy.effects.argument_values import quoted
 from policy.effects.tools.commands import StandIn
 from policy.effects.tools.table import sections
+from policy.word_tables import by_word
 
 _UNKNOWN = "powershell"
 _MAX_CHARS, _MAX_DEPTH = 32_768, 6
-_TABLES = {
-    kind: {
-        name: (positional.split(), command.strip())
-        for name, row in rows.items()
-        for positional, _, command in [row.partition(";")]
-    }
-    for kind, rows in sections("powershell.txt").items()
-}
+_QUOTED = r"('(?:[^']|'')*'|\"[^\"\n]*\"|\$[\w:]+)"
+_SECTIONS = sections("powershell.txt")
+_COMMANDS = by_word(_SECTIONS["commands"])
+_REWRITES = [
+    (re.compile(pattern.replace("QUOTED", _QUOTED), re.IGNORECASE), new)
+    for pattern, _, new in (line.partition(" => ") for line in _SECTIONS["rewrites"].splitlines())
+]
 _TOKEN = re.compile(
     r"(?P<comment><#.*?#>|(?<![^\s;|{}()])#[^\n]*)|(?P<here>@(['\"])\r?\n.*?\n\3@)"
     r"|(?P<single>'(?:[^']|'')*')|(?P<double>\"(?:[^\"`]|`.|\"\")*\")"
-    r"|(?P<variable>\$(?:(?:env|global|script|local):)?\w+(?:(?:\.\w+|\[[^\]\n]{0,80}\])+(?!\())?|\$\{[^}\n]{1,80}\})"
-    r"|(?P<open>[$@]?\(|@?\{)|(?P<close>[)}])|(?P<end>[;\n]|&&|\|\|)|(?P<pipe>\|)"
-    r"|(?P<redirect>(?:\d|\*)?>>?(?:&\d)?)|(?P<assign>[+-]?=(?!=))|(?P<comma>,)"
-    r"|(?P<blank>[ \t\r]+|`\r?\n)|(?P<word>(?:`.|[^\s'\"$;|(){}>`,])+|.)",
+    r"|(?P<variable>\$(?:(?:env|global|script|local):)?\w+(?:(?:\.\w+|\[[^\]\n]{0,80}\])+(?!\())?"
+    r"|\$\{[^}\n]{1,80}\})|(?P<open>[$@]?\(|@?\{)|(?P<close>[)}])|(?P<end>[;\n]|&&|\|\|)|(?P<pipe>\|)"
+    r"|(?P<as_is>(?:\d|\*)?>>?(?:&\d)?|[+-]?=(?!=))|(?P<comma>,)|(?P<blank>[ \t\r]+|`\r?\n)"
+    r"|(?P<word>(?:`.|[^\s'\"$;|(){}>`,])+|.)",
     re.DOTALL,
 )
-_HOMES = frozenset("home userprofile homepath".split())
-_TEMPORARY = frozenset("temp tmp".split())
+_PLAIN = re.compile(r"[\w./:@%+=-]*", re.ASCII)
+_OPTION = re.compile(r"-([A-Za-z]+)(:)?\Z")
+_POSIX = re.compile(r"--|-[A-Za-z]{1,2}\Z")
+_PROGRAMS = frozenset("rm cp mv ls cat curl wget kill mkdir rmdir sort tee diff ps sleep".split())
+"""Names of commands that are programs on other systems than Windows, with options of theirs."""
+_OF_CMD = frozenset("net net1 icacls cacls robocopy xcopy taskkill shutdown format".split())
+"""Programs with options as those of cmd.exe."""
 _SWITCHES = frozenset(
     "recurse force confirm passthru nonewline append noclobber asjob usebasicparsing wait nonewwindow raw"
-    " verbose whatif file directory hidden debug r fo s usedefaultcredentials skipcertificatecheck".split()
+    " verbose whatif file directory hidden debug r fo s q f mir purge add stop grant im pid delete".split()
 )
-_COMMA = "\0"
-"""Between the values of a list."""
 _KEYWORDS = frozenset(
     "if elseif else while for switch try catch finally do until function process begin end filter trap"
-    " & . foreach".split()
+    " & . call start".split()
 )
 _OBSCURE = re.compile(
     r"(?i)\.(?:Invoke|InvokeScript|InvokeCommand|InvokeMember|Kill|Delete|Exec|Run|ShellExecute|MoveTo|Create)\("
@@ -52,371 +55,255 @@ _OBSCURE = re.compile(
     r"|-(?:TypeDefinition|MemberDefinition|ComObject)\b|\bFromBase64String\b|\[char\]|\bmshta\b|\brundll32\b"
 )
 """What runs something that the text does not show."""
-_QUOTED = r"('(?:[^']|'')*'|\"[^\"\n]*\"|\$[\w:]+)"
-_REPLACED = tuple(
-    (re.compile(pattern, re.IGNORECASE), new)
-    for pattern, new in (
-        (
-            rf"\(\s*New-Object\s+(?:System\.)?Net\.WebClient\s*\)\.Download(?:String|Data)\(\s*{_QUOTED}\s*\)",
-            r"(curl \1)",
-        ),
-        (
-            rf"\(\s*New-Object\s+(?:System\.)?Net\.WebClient\s*\)\.DownloadFile\(\s*{_QUOTED}\s*,\s*{_QUOTED}\s*\)",
-            r"curl -outfile \2 \1",
-        ),
-        (
-            rf"\(\s*New-Object\s+(?:System\.)?Net\.WebClient\s*\)\.Upload\w+\(\s*{_QUOTED}\s*,(?:[^,)]*,)?\s*([^)]+)\)",
-            r"curl -body \2 \1",
-        ),
-        (
-            rf"\[(?:System\.)?IO\.(?:File|Directory)\]::Delete\(\s*{_QUOTED}[^)]*\)",
-            r"remove-item -recurse \1",
-        ),
-        (
-            rf"\[(?:System\.)?IO\.File\]::(?:Write|Append)All\w+\(\s*{_QUOTED}\s*,\s*([^)]*)\)",
-            r"set-content \1 \2",
-        ),
-        (rf"\[(?:System\.)?IO\.File\]::ReadAll\w+\(\s*{_QUOTED}[^)]*\)", r"(get-content \1)"),
-        (r"\[(?:System\.)?Environment\]::GetFolderPath\(\s*['\"]UserProfile['\"]\s*\)", "$HOME"),
-    )
+_KNOWN_VARIABLES = by_word("""
+$home $userprofile $homepath $home_ : $HOME
+$temp $tmp : /tmp
+$null : /dev/null
+$true $false : true
+$psitem : $ps__
+""")
+_ASKS = re.compile(r"(?i)(?:reg|sc|schtasks)(?:\.exe)? [-/]?query")
+_INNER_OPTION = re.compile(
+    r"(?i)-(?:(e(?:nc\w*|c)?)|(c|command)|(f|file)|ex\w*|ep|w|windowstyle|version)\Z"
 )
-_ASKS = {("reg", "query"), ("sc", "query"), ("sc", "queryex"), ("schtasks", "query")}
-_OF_CMD = frozenset(
-    "net net1 icacls cacls takeown taskkill format setx shutdown robocopy xcopy mklink reg sc schtasks".split()
-)
-_CMDLET = re.compile(r"[a-z]+-[a-z]+")
-_PLAIN = re.compile(r"[\w./:@%+=-]*", re.ASCII)
-_PIPED_VALUE = re.compile(r'((?:export )?\w+)="\$\((.*)\)"', re.DOTALL)
-_VALUED = re.compile(
-    r"-(?:ex\w*|ep|w|windowstyle|version|inputformat|outputformat|configurationname)\Z",
-    re.IGNORECASE,
-)
-_OPTION = re.compile(r"-([A-Za-z]+)(:)?\Z")
-_PROGRAMS = frozenset("rm cp mv ls cat curl wget kill mkdir rmdir sort tee diff ps sleep".split())
-_POSIX = re.compile(r"--|'--|-[A-Za-z]{1,2}\Z")
-_ENCODED = re.compile(r"-e(?:nc\w*|c)?\Z", re.IGNORECASE)
 
 
 def powershell_to_shell(text: str, depth: int = 0) -> str:
     """Return what a text of PowerShell does, as text for a shell."""
     if len(text) > _MAX_CHARS or depth > _MAX_DEPTH:
         return _UNKNOWN
-    for pattern, new in _REPLACED:
+    for pattern, new in _REWRITES:
         text = pattern.sub(new, text)
-    tail = f"\n{_UNKNOWN}" if _OBSCURE.search(text) else ""
-    return _Text([*_TOKEN.finditer(text)], depth).statements() + tail
+    made = _Text(_TOKEN.finditer(text), depth).statements()
+    return f"{made}\n{_UNKNOWN}" if _OBSCURE.search(text) else made
 
 
 def cmd_to_shell(text: str, depth: int = 0) -> str:
-    """Return what a text of cmd.exe does, as text for a shell."""
-    lines = []
-    for line in re.sub(r"\^\r?\n", " ", text[:_MAX_CHARS]).split("\n"):
-        line = re.sub(r"\^(.)", r"\1", line.strip().lstrip("@"))
-        line = re.sub(r"(?i)%(?:userprofile|homepath)%", "~", line)
-        line = re.sub(r"%(\w+)%", r"$\1", line)
-        parts = re.split(r"(&&?|\|\|?|>>?)", line)
-        lines.append(" ".join(_cmd_part(part, depth) for part in parts if part.strip()))
-    return "\n".join(lines)
+    """Return what a text of cmd.exe does, as text for a shell: it is read as PowerShell, with which
+    it shares the names of commands."""
+    text = re.sub(r"\^(.)|(?m:^)\s*@", r"\1", text[:_MAX_CHARS].replace("'", "`'"))
+    text = re.sub(r"%(\w+)%", r"$env:\1", text)
+    text = re.sub(r"(?<=\s)/([A-Za-z]+)(?::\S*)?(?=\s|\Z)", r"-\1", text)
+    if re.search(r"(?im)(?:^|[&|(])\s*(?:for|if)\s|%", text):
+        return _UNKNOWN
+    return powershell_to_shell(re.sub(r"(?<!&)&(?!&)", ";", text), depth)
 
 
-def _cmd_part(part: str, depth: int) -> str:
-    if part[0] in "&|>":
-        return ";" if part == "&" else part
-    words = re.findall(r'"[^"]*"|[^\s"]+', part)
-    name = words[0].strip('"').lower().removesuffix(".exe")
-    plain = [word.strip('"').replace("\\", "/") for word in words]
-    if name in ("powershell", "pwsh"):
-        return inner_powershell([word.strip('"') for word in words[1:]], depth)
-    if name in ("cmd", "for", "if"):
-        return (
-            cmd_to_shell(" ".join(words[2:]), depth + 1)
-            if name == "cmd" and depth < _MAX_DEPTH
-            else _UNKNOWN
-        )
-    shown = [word if word.startswith(("~", "$")) or "*" in word else quoted(word) for word in plain]
-    switches: dict[str, object] = {
-        word[1:].partition(":")[0].lower(): True for word in plain[1:] if word.startswith("/")
-    }
-    if words[1:] and (name, words[1].lower().strip("/")) in _ASKS:
-        return "true"
-    switches |= dict.fromkeys(plain[1:2] if name == "net" else (), True)
-    return _filled(
-        "cmd", name, [w for w in shown[1:] if not w.strip("'").startswith("/")], switches
-    ) or " ".join(shown)
+def other_shell_to_shell(name: str, words: list[str], depth: int = 0) -> str:
+    """Return what `powershell`, `pwsh` or `cmd` runs by the words behind it, as text for a shell."""
+    if name == "cmd":
+        at = next((at for at, word in enumerate(words, 1) if word.lower()[1:] in ("c", "k")), None)
+        return cmd_to_shell(" ".join(words[at:]), depth + 1) if at else _UNKNOWN
+    for place, (before, word) in enumerate(pairwise([*words, ""])):
+        rest = words[place + 1 :]
+        kind = _INNER_OPTION.match(before)
+        if kind is None and not before.startswith("-"):
+            return powershell_to_shell(" ".join(words[place:]), depth + 1)
+        if kind is not None and kind[1]:
+            try:
+                word = base64.b64decode(word, validate=True).decode("utf-16-le")
+            except (binascii.Error, ValueError):
+                return _UNKNOWN
+            return powershell_to_shell(word, depth + 1)
+        if kind is not None and rest and (kind[2] or kind[3]):
+            made = " ".join(map(quoted, rest))
+            return made if kind[3] else powershell_to_shell(" ".join(rest), depth + 1)
+        if kind is not None:
+            words = [*words[: place + 1], "-", *words[place + 2 :]]
+    return _UNKNOWN
 
 
 class _Text:
     """The tokens of one text, read from left to right."""
 
-    def __init__(self, tokens: Sequence[re.Match[str]], depth: int) -> None:
-        self._tokens, self._at, self._depth = tokens, 0, depth
+    def __init__(self, tokens: Iterable[re.Match[str]], depth: int) -> None:
+        self._tokens, self._depth = iter(tokens), depth
 
     def statements(self, end: str = "") -> str:
         """Read statements up to a bracket that closes them."""
         lines: list[str] = []
         pipe: list[str] = []
         words: list[str] = []
-        is_apart, glue = True, ""
         blocks: list[str] = []
-
-        def finish(*, is_end: bool) -> None:
-            nonlocal words, pipe, blocks
-            if words or blocks:
-                pipe.append(_command(words, blocks, self._depth, is_piped=bool(pipe)))
-            words, blocks = [], []
-            if is_end and len(pipe) > 1 and (value := _PIPED_VALUE.fullmatch(pipe[0])):
-                pipe = [f'{value[1]}="$({" | ".join([value[2], *pipe[1:]])})"']
-            if is_end and pipe:
-                lines.append(" | ".join(stage for stage in pipe if stage))
-                pipe = []
-
-        while self._at < len(self._tokens):
-            token = self._tokens[self._at]
-            self._at += 1
+        is_apart = True
+        while (token := next(self._tokens, None)) is not None:
             kind, text = token.lastgroup or "word", token[0]
-            if kind == "close":
-                if text == end:
-                    break
-            elif kind in ("blank", "comment"):
-                is_apart = True
-            elif kind in ("end", "pipe"):
-                finish(is_end=kind == "end")
-                is_apart = True
+            if kind == "close" and text == end:
+                break
+            if kind in ("end", "pipe"):
+                self._finish(words, blocks, pipe)
+                words, blocks = [], []
+                if kind == "end":
+                    lines.append(_joined(pipe))
+                    pipe = []
             elif kind == "open" and text.endswith("{"):
-                inner = self._nested("}")
-                if text == "{":
-                    blocks.append(inner)
-                else:
-                    words.append("''")
-                is_apart = True
-            elif kind == "comma":
-                glue = _COMMA
-            elif kind == "assign" and len(words) == 1:
-                words.append(text)
-                is_apart = True
-            elif (
-                kind == "word"
-                and text[0] == "."
-                and not is_apart
-                and words[-1:]
-                and words[-1][-1:] == '"'
-            ):
+                blocks.append(self._nested("}"))
+            elif kind == "comma" and words:
+                words[-1] += "\0"
+                is_apart = False
+                continue
+            elif kind == "word" and text[0] == "." and not is_apart and words[-1][-1:] in '")':
                 # a part of a value, or a method of it
                 continue
-            else:
-                piece = self._group() if kind == "open" else _piece(kind, text)
-                if words and (glue or not is_apart):
-                    words[-1] += glue + piece
+            elif kind not in ("blank", "comment", "close", "comma"):
+                piece = self._group(text) if kind == "open" else _piece(kind, text)
+                if words and (not is_apart or words[-1].endswith("\0")) and piece not in _ASSIGNS:
+                    words[-1] += piece
                 else:
                     words.append(piece)
-                is_apart, glue = False, ""
-        finish(is_end=True)
-        return "\n".join(lines)
+                is_apart = piece in _ASSIGNS
+                continue
+            is_apart = True
+        self._finish(words, blocks, pipe)
+        return "\n".join([*lines, _joined(pipe)]).strip("\n")
+
+    def _finish(self, words: list[str], blocks: list[str], pipe: list[str]) -> None:
+        if words or blocks:
+            pipe.append(_command(words, "\n".join(blocks), self._depth, is_piped=bool(pipe)))
 
     def _nested(self, end: str) -> str:
+        if self._depth >= _MAX_DEPTH:
+            # what is nested deeper is not looked at, nor what stands behind it
+            self._tokens = iter(())
+            return _UNKNOWN
         self._depth += 1
-        text = self.statements(end) if self._depth <= _MAX_DEPTH else _UNKNOWN
+        text = self.statements(end)
         self._depth -= 1
         return text
 
-    def _group(self) -> str:
-        """A value in brackets: texts that are put together, or what a command prints."""
-        begin = self._at
+    def _group(self, bracket: str) -> str:
+        """A value in brackets: what a command prints."""
         inner = self._nested(")")
-        tokens = [
-            token for token in self._tokens[begin : self._at - 1] if token.lastgroup != "blank"
-        ]
-        if tokens[1:2] and tokens[1][0].lower() == "in":
-            rest = self._tokens[begin : self._at - 1]
-            each = _Text(rest[rest.index(tokens[1]) + 1 :], self._depth + 1).statements()
-            return f"for {_variable(tokens[0][0])[1:]} in $({each}); do"
-        if (
-            tokens
-            and tokens[0].lastgroup in _VALUES
-            and not any(token.lastgroup in ("pipe", "assign") for token in tokens)
-        ):
-            values = [token for token in tokens if token.lastgroup in _VALUES]
-            glue = _COMMA if any(token.lastgroup == "comma" for token in tokens) else ""
-            return glue.join(_piece(token.lastgroup or "", token[0]) for token in values)
-        return f'"$({inner})"' if inner else ""
+        return f"$({inner})" if bracket == "@(" else f'"$({inner})"' if inner else ""
 
 
-_VALUES = ("single", "double", "variable", "here")
+_ASSIGNS = ("=", "+=", "-=")
+
+
+def _joined(pipe: list[str]) -> str:
+    """A pipe; what a variable gets is what comes out of it."""
+    made = " | ".join(filter(None, pipe))
+    value = re.match(r'((?:export )?\w+=)"\$\((.*?)\)" \| ', made, re.DOTALL)
+    return made if value is None else f'{value[1]}"$({value[2]} | {made[value.end() :]})"'
 
 
 def _piece(kind: str, text: str) -> str:
     """A part of a word, as a shell writes it."""
-    if kind == "single":
-        return quoted(text[1:-1].replace("''", "'"))
-    if kind == "here":
-        return quoted(text[2:-2].strip("\r\n"))
-    if kind == "double":
-        inner = re.sub(r"`(.)", r"\1", text[1:-1].replace('""', '"'))
-        return (
-            '"'
-            + re.sub(
-                r"\$(?:env:)?(\w+)",
-                lambda m: _variable(m[0]),
-                inner.replace('"', "'").replace("`", ""),
-            ).replace("\\", "/")
-            + '"'
+    if kind in ("single", "here"):
+        return quoted(
+            text[1:-1].replace("''", "'") if kind == "single" else text[2:-2].strip("\r\n")
         )
+    text = re.sub(r"`(.)", r"\1", text)
+    if kind == "double":
+        inner = text[1:-1].replace('"', "'").replace("`", "").replace("\\", "/")
+        return '"' + re.sub(r"\$(?:env:)?\w+", lambda name: _variable(name[0]), inner) + '"'
     if kind == "variable":
         return f'"{_variable(text)}"'
-    text = re.sub(r"`(.)", r"\1", text).replace("\\", "/")
-    if kind in ("redirect", "assign") or text in "&." or _OPTION.match(text):
+    if kind == "as_is" or text == "&":
         return text.lstrip("*")
-    if text == "~" or text.startswith("~/"):
-        return "~" + (quoted(text[1:]) if text[1:] else "")
-    return "*".join(part if _PLAIN.fullmatch(part) else quoted(part) for part in text.split("*"))
+    text = text.replace("\\", "/")
+    home = "~" if text == "~" or text.startswith("~/") else ""
+    parts = text.removeprefix(home).split("*")
+    return home + "*".join(part if _PLAIN.fullmatch(part) else quoted(part) for part in parts)
 
 
 def _variable(text: str) -> str:
     # what a part of a value is goes by the value
     name = re.sub(r"[.\[].*", "", text.strip("${}").lower())
-    of, _, rest = name.replace("psitem", "_").rpartition(":")
-    if rest in _HOMES:
-        return "$HOME"
-    if rest in _TEMPORARY and of == "env":
-        return "/tmp"
-    if rest in ("null", "true", "false"):
-        return "/dev/null" if rest == "null" else rest
-    return "$" + (rest.upper() if of == "env" else "ps_" + re.sub(r"\W+", "_", rest))
+    of, _, rest = name.rpartition(":")
+    made = rest.upper() if of == "env" else "ps_" + re.sub(r"\W+", "_", rest)
+    return _KNOWN_VARIABLES.get(f"${rest}", f"${made}")
 
 
-def _bare(word: str) -> str:
-    return word.replace("'", "").replace('"', "")
-
-
-def _command(words: list[str], blocks: list[str], depth: int, *, is_piped: bool) -> str:
-    """One command as a shell has it, with the blocks that stand in it."""
-    inside = "\n".join(blocks)
+def _command(words: list[str], inside: str, depth: int, *, is_piped: bool) -> str:
+    """One command as a shell has it. `inside`: the statements in its blocks."""
     is_called = False
-    while words and (word := _bare(words[0]).lower()) in _KEYWORDS:
-        is_called |= word in "&."
-        words = words[2 if word == "function" else 1 :]
+    while words and words[0].lower() in _KEYWORDS:
+        is_called |= words[0] in "&."
+        words = words[2 if words[0].lower() == "function" else 1 :]
     if not words:
         return inside
-    if words[0].startswith("for ps_"):
-        return f"{words[0]}\n{inside}\ndone"
-    if words[1:2] and words[1] in ("=", "+=", "-=") and words[0].startswith('"$'):
-        return _assigned(words, blocks, depth)
-    if words[0][0] in "\"'" and not is_called:
+    if words[1:2] and words[1] in _ASSIGNS and words[0].startswith('"$'):
+        return _assigned(words, inside, depth)
+    if words[0][0] in "\"'$" and not is_called:
         # a value by itself is printed
-        printed = " ".join(["echo", *words]).replace(_COMMA, " ")
-        return f"{printed}\n{inside}" if inside else printed
-    if words[0].startswith('"$ps_'):
-        return _UNKNOWN
-    name = _bare(words[0]).lower().removesuffix(".exe")
-    if name in ("foreach-object", "%"):
-        stage = f"while read -r ps__; do\n{inside}\ndone" if inside else "cat"
-        return stage if is_piped else inside
-    if name in ("invoke-expression", "iex"):
-        return _evaluated(words[1:], depth, is_piped=is_piped)
-    if name in ("powershell", "pwsh"):
-        return inner_powershell([*map(_unquoted, words[1:])], depth)
-    if name == "cmd":
-        return cmd_to_shell(" ".join(map(_unquoted, words[2:])), depth + 1)
-    if name in _OF_CMD:
-        return _cmd_part(" ".join([name, *map(_unquoted, words[1:])]), depth)
-    if name in _PROGRAMS and any(_POSIX.match(word) for word in words[1:]):
-        # on other systems than Windows it is the program of that name
-        return " ".join(words).replace(_COMMA, ",")
-    if (
-        name in ("get-childitem", "gci", "ls", "dir", "get-item", "gi")
-        and "env:" in words[-1].lower()
-    ):
-        return "printenv"
-    positional, named = _bound(words[1:])
-    if "whatif" in named:
-        return "true"
-    if is_piped:
-        named["piped"] = True
-    if _bare(str(named.get("verb", ""))).lower() == "runas":
-        named["elevated"] = True
-    made = _filled("powershell", name, positional, named)
-    if made is None:
-        program = name if _CMDLET.fullmatch(name) else words[0]
-        made = " ".join([program, *words[1:]]).replace(_COMMA, ",")
-    return made + (f"\n{inside}" if inside and name not in ("where-object", "where", "?") else "")
+        made = " ".join(["echo", *(word for word in words if word != "+")])
+    elif words[0][0] in "\"'$" and "$" in words[0] and "$HOME" not in words[0]:
+        made = _UNKNOWN
+    else:
+        name = words[0].strip("'\"").lower().removesuffix(".exe")
+        if name in ("foreach-object", "%"):
+            return f"while read -r ps__; do\n{inside or 'true'}\ndone" if is_piped else inside
+        if name == "each":
+            variable, values = words[1].strip('"$'), " ".join(words[2:]).strip('"')
+            return f"for {variable} in {values}; do\n{inside}\ndone"
+        made = _made(name, words, depth, is_piped=is_piped)
+        if name in ("where-object", "where", "?"):
+            inside = ""
+    return "\n".join(filter(None, (made.replace("\0", " "), inside)))
 
 
-def _assigned(words: list[str], blocks: list[str], depth: int) -> str:
+def _assigned(words: list[str], inside: str, depth: int) -> str:
     """A variable's value: what stands there, or what a command prints."""
-    name, value = words[0].strip('"$'), words[2:]
+    name, value = words[0].strip('"$'), [word for word in words[2:] if word != "+"]
     if not value or not name.isidentifier():
-        return "\n".join(blocks)
-    if set(value[1::2]) == {"+"}:
-        value = ["".join(value[::2])]
-    is_text = len(value) == 1 and (value[0][0] in "'\"~" or value[0][0].isdigit())
-    inner = value[0] if is_text else f'"$({_command(value, blocks, depth, is_piped=False)})"'
-    if words[1] == "+=":
-        inner = f'"${name}"{inner}'
+        return inside
+    if value[0][0] in "'\"~$" or value[0][0].isdigit():
+        inner = "".join(value).replace("\0", " ")
+    else:
+        inner = f'"$({_command(value, inside, depth, is_piped=False)})"'
+    inner = f'"${name}"{inner}' if words[1] == "+=" else inner
     return f"export {name}={inner}" if name.isupper() else f"{name}={inner}"
 
 
-def _evaluated(words: list[str], depth: int, *, is_piped: bool) -> str:
-    """What is run as PowerShell: a text that stands there, or what a host sends."""
-    if not words:
-        return "sh" if is_piped else _UNKNOWN
-    value = " ".join(word for word in words if not _bare(word).startswith("-"))
-    if re.fullmatch(r"(?:'[^']*'|\"[^\"$]*\")+", value):
-        return powershell_to_shell(_bare(value), depth + 1)
-    return f"sh -c {value}" if "$(" in value else _UNKNOWN
+def _made(name: str, words: list[str], depth: int, *, is_piped: bool) -> str:
+    if name in ("invoke-expression", "iex"):
+        value = " ".join(word for word in words[1:] if not _OPTION.match(word))
+        if re.fullmatch(r"(?:'[^']*'|\"[^\"$]*\")+", value):
+            return powershell_to_shell(re.sub("['\"]", "", value), depth + 1)
+        return f"sh -c {value}" if "$(" in value else "sh" if is_piped and not value else _UNKNOWN
+    if name in ("powershell", "pwsh", "cmd"):
+        return other_shell_to_shell(name, [word.strip("'\"") for word in words[1:]], depth)
+    if _ASKS.match(" ".join(words)):
+        return "true"
+    if name not in _COMMANDS or (name in _PROGRAMS and any(map(_POSIX.match, words[1:]))):
+        return " ".join([name if "-" in name else words[0], *words[1:]])
+    if name in _OF_CMD:
+        words = [re.sub(r"^/(?=[A-Za-z]+\Z)", "-", word) for word in words]
+    names, _, template = _COMMANDS[name].partition(";")
+    values = _bound(words[1:], names.split())
+    if "whatif" in values:
+        return "true"
+    if "env:" in str(values.get("path")).lower() and template.strip().startswith("find"):
+        return "printenv"
+    if is_piped:
+        values["piped"] = True
+    return _Filled(values).command(template.strip())
 
 
-def _unquoted(word: str) -> str:
-    return word[1:-1].replace("'\\''", "'") if word[:1] in "'\"" and word[-1:] == word[:1] else word
-
-
-def inner_powershell(words: list[str], depth: int) -> str:
-    """What `powershell` or `pwsh` runs by these words."""
-    for place, word in enumerate(words):
-        rest = words[place + 1 :]
-        if _ENCODED.match(word) and rest:
-            try:
-                text = base64.b64decode(rest[0], validate=True).decode("utf-16-le")
-            except (binascii.Error, ValueError):
-                return _UNKNOWN
-            return powershell_to_shell(text, depth + 1)
-        if word.lower() in ("-command", "-c") and rest:
-            return powershell_to_shell(" ".join(rest), depth + 1)
-        if word.lower() in ("-file", "-f") and rest:
-            return " ".join(map(quoted, rest))
-    behind = [
-        word
-        for before, word in pairwise(["", *words])
-        if not word.startswith("-") and not _VALUED.match(before)
-    ]
-    return powershell_to_shell(" ".join(behind), depth + 1) if behind else _UNKNOWN
-
-
-def _bound(words: list[str]) -> tuple[list[str], dict[str, object]]:
-    """Words without a parameter's name, and the values of the others."""
-    positional: list[str] = []
-    named: dict[str, object] = {}
-    at = 0
-    while at < len(words):
-        match = _OPTION.match(words[at])
-        at += 1
-        if match is None:
-            positional.append(words[at - 1])
-            continue
-        name = match[1].lower()
-        if name in ("r", "rec", "recu", "recur", "recurs", "rf"):
-            name = "recurse"
-        if (
-            match[2] is not None
-            or name in _SWITCHES
-            or at == len(words)
-            or _OPTION.match(words[at])
-        ):
-            # `-Force:$false`
-            named[name] = match[2] != ":" or "false" not in words[at : at + 1]
-            continue
-        named[name] = words[at].split(_COMMA)
-        at += 1
-    return positional, named
+def _bound(words: list[str], names: list[str]) -> dict[str, object]:
+    """The values of parameters: lists of words of a shell, or True for a switch."""
+    values: dict[str, object] = {}
+    positional: list[list[str]] = []
+    waiting = ""
+    for word in words:
+        option = _OPTION.match(word)
+        if option is not None:
+            waiting = option[1].lower()
+            values[waiting] = True
+            if waiting in ("r", "rec", "recur", "rf"):
+                values["recurse"] = True
+            waiting = "" if waiting in _SWITCHES and not option[2] else waiting
+        elif waiting:
+            values[waiting] = word.split("\0") if "false" not in word else False
+            waiting = ""
+        else:
+            positional.append(word.split("\0"))
+    for place, name in enumerate(names):
+        rest = positional[place:] if place == len(names) - 1 else positional[place : place + 1]
+        if rest:
+            values.setdefault(name, [word for several in rest for word in several])
+    return values
 
 
 class _Filled(StandIn):
@@ -425,24 +312,3 @@ class _Filled(StandIn):
     def quote(self, word: str) -> str:
         """Return the word as it stands."""
         return word
-
-
-def _filled(kind: str, name: str, positional: list[str], named: dict[str, object]) -> str | None:
-    row = _TABLES[kind].get(name)
-    if row is None:
-        return None
-    names, template = row
-    values = dict(named)
-    for place, key in enumerate(names):
-        behind = positional[place:] if place == len(names) - 1 else positional[place : place + 1]
-        if behind:
-            values.setdefault(key, [value for word in behind for value in word.split(_COMMA)])
-    return _Filled(values).command(template)
-
-
-def other_shell_to_shell(name: str, words: list[str]) -> str:
-    """Return what `powershell`, `pwsh` or `cmd` runs by the words behind it, as text for a shell."""
-    if name == "cmd":
-        at = next((at for at, word in enumerate(words) if word.lower() in ("/c", "/k")), len(words))
-        return cmd_to_shell(" ".join(words[at + 1 :]), 1) if words[at + 1 :] else _UNKNOWN
-    return inner_powershell(words, 1)

@@ -13,6 +13,7 @@ from typing import Any
 from policy.effects.argument_names import key_of
 from policy.effects.effect import Effect
 from policy.effects.tools.table import known_tool, parts_of, sections
+from policy.word_tables import by_word
 
 _VERB_KEYS = frozenset(
     "operation action method verb command subcommand sub_command op operation_name".split()
@@ -24,7 +25,7 @@ _MAX_WORDS = 32
 _SHOWN_VALUES = 6
 
 
-_TABLE = sections("services.txt")
+_TABLE = {name: by_word(text) for name, text in sections("services.txt").items()}
 _SERVICES, _VERBS = _TABLE["services"], _TABLE["verbs"]
 
 

@@ -70,13 +70,10 @@ def data(name: str) -> str:
     return re.sub(r"(?m)^#.*\n", "", text).strip()
 
 
-def sections(name: str) -> dict[str, dict[str, str]]:
-    """Return the tables of a file by the headings over them."""
-    parts = re.split(r"(?m)^\[(\w+)\]\n", data(name))
-    return {
-        heading: by_word(re.sub(r"\n{2,}", "\n", text))
-        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
-    }
+def sections(name: str) -> dict[str, str]:
+    """Return the parts of a file by the headings over them."""
+    parts = re.split(r"(?m)^\[(\w+)\]\n", re.sub(r"\n{2,}", "\n", data(name)))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def read_row(text: str) -> KnownTool:
