@@ -30,7 +30,7 @@ from policy.effects.sent_secrets import (
     unwrapped,
 )
 from policy.effects.stored import MAX_CHARS, StoredTexts, stored_in
-from policy.effects.surface import surface_of
+from policy.effects.surface import MAX_PARTS, surface_of
 from policy.effects.surface_parts import PathUse, ShellText, Surface, UrlUse
 from protocol.bytes.folding import is_plain, without_unseen
 
@@ -42,6 +42,8 @@ Source = Literal["shell", "paths", "network", "stored"]
 what is written to a file."""
 _MAX_SHELL_WORK = 100
 """What the first texts of a call may take, counted in commands; beyond it no other is read."""
+_NOT_SHELL = ("parse:", "empty:")
+"""Why a text is unsure that may not be for a shell."""
 _MOST_REMEMBERED = 65_536
 """Characters of arguments up to which a reading is remembered."""
 
@@ -177,11 +179,18 @@ class _Reader:
             for effect in reading.effects:
                 if of_file is None or of_file.keeps(effect):
                     self._add("shell" if of_file is None else "stored", argument, effect)
-            if number == 0 and not is_guess:
+            if number == 0:
                 # what a lenient reader takes for it adds effects; that it reads badly says nothing
                 # about the text that is there
                 self._commands += reading.commands
-                self._unsure |= dict.fromkeys(reading.unsure)
+                unsure = [
+                    why for why in reading.unsure if not (is_guess and why.startswith(_NOT_SHELL))
+                ]
+                self._unsure |= dict.fromkeys(unsure)
+                if len(unsure) < len(reading.unsure) and "\n" in text.strip():
+                    # what one line is not text for a shell does not hide the others
+                    lines = text.strip().split("\n")[:MAX_PARTS]
+                    self._texts += [(line, argument, None, True) for line in lines]
         return work
 
 

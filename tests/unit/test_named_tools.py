@@ -34,6 +34,11 @@ WRONG: list[tuple[str, str, Json]] = [
     ("coding-agent", "mcp__desktop-commander__start_process", {"command": "rm -rf ~/Pictures"}),
     ("coding-agent", "terminal", {"commands": [{"keystrokes": "rm -rf ~/Pictures\n"}]}),
     ("coding-agent", "tmux_send_keys", {"keys": ["rm -rf ~/Pictures", "Enter"]}),
+    ("coding-agent", "send_keys", {"text": "rm -rf ~/Pictures\nit's"}),
+    ("coding-agent", "send_keys", {"text": "$UNKNOWN -rf ~/Pictures\n"}),
+    ("coding-agent", "kubectl_delete", {"resourceType": "ns", "resource_type": "x", "name": "p"}),
+    ("coding-agent", "github__delete_project", {"project": "a", "action": "get"}),
+    ("coding-agent", "kubectl_delete", {**{f"a{n}": n for n in range(300)}, "resourceType": "ns"}),
     ("coding-agent", "send_keys", {"text": "C-c rm -rf ~/Pictures C-m"}),
     ("coding-agent", "write_stdin", {"session_id": 1, "chars": "rm -rf ~/Pictures\n"}),
     (
@@ -140,7 +145,7 @@ RIGHT: list[tuple[str, str, Json]] = [
     (
         "coding-agent",
         "github__create_or_update_file",
-        {"path": "a.md", "content": "x", "branch": "b"},
+        {"path": "a.txt", "content": "x", "branch": "b"},
     ),
     ("coding-agent", "slack_post_message", {"channel_id": "C1", "text": "rm -rf / is bad"}),
     ("coding-agent", "WebSearch", {"query": "what does rm -rf / do"}),
@@ -208,7 +213,7 @@ def test_powershell_is_read_as_what_a_shell_would_do(text: str, shell: str) -> N
 
 
 def test_cmd_is_read_as_what_a_shell_would_do() -> None:
-    assert cmd_to_shell("del /s /q %USERPROFILE%\\x & dir") == 'rm -r -f "$HOME/x"\nfind'
+    assert cmd_to_shell("del /s /q %USERPROFILE%\\x & dir") == 'rm -r -f "$HOME"/x\nfind'
     assert cmd_to_shell("for %i in (*) do del %i") == "powershell"
 
 

@@ -15,7 +15,7 @@ Json = Any
 _PACKED = frozenset("params parameters arguments input options request body".split())
 _TOKEN = re.compile(r"\[[^\[\]]*\]|\"[^\"]*\"|\S+")
 _PLACE = re.compile(r"\{(!?)([a-z0-9_|]+)(?::-(\{\}|[^{}]*))?\}")
-_MAX_REPEATED = 64
+_MAX_VALUES = 4_096
 
 
 class StandIn:
@@ -24,12 +24,17 @@ class StandIn:
     def __init__(self, arguments: Mapping[str, Json]) -> None:
         self.used: set[str] = set()
         self._values: dict[str, tuple[str, Json]] = {}
-        for name, value in [*arguments.items()][:256]:
+        for name, value in [*arguments.items()][:_MAX_VALUES]:
             inner = unpacked(value) if key_of(name) in _PACKED else None
-            if isinstance(inner, dict):
-                for key, item in [*inner.items()][:256]:
-                    self._values.setdefault(key_of(key), (name, item))
-            self._values[key_of(name)] = (name, value)
+            for key, item in [*(inner.items() if isinstance(inner, dict) else ()), (name, value)]:
+                self._add(key_of(key), name, item)
+
+    def _add(self, key: str, name: str, item: Json) -> None:
+        if (earlier := self._values.get(key)) is not None:
+            # which of two the tool takes is not known
+            name, other = earlier
+            item = [*(other if isinstance(other, list) else [other]), item][:_MAX_VALUES]
+        self._values[key] = (name, item)
 
     def quote(self, word: str) -> str:
         """Return a word as a shell reads it unchanged."""
@@ -38,54 +43,42 @@ class StandIn:
     def command(self, template: str) -> str:
         """Return the command with its places filled."""
         client = template.partition(" ")[0]
-        parts = [
-            part
-            for token in _TOKEN.findall(template)
-            for part in (self._optional(token[1:-1]) if token[0] == "[" else [token])
-        ]
-        return " ".join(filter(None, (self._word(part, client) for part in parts)))
+        words: list[str] = []
+        for token in _TOKEN.findall(template):
+            group = token[1:-1] if token[0] == "[" else token
+            if group is token or all(map(self._is_given, _PLACE.finditer(group))):
+                words += [
+                    text for word in _TOKEN.findall(group) for text in self._words(word, client)
+                ]
+        return " ".join(filter(None, words))
 
-    def _optional(self, group: str) -> list[str]:
-        """What stands in brackets, if all its arguments are given: once for each value of a list
-        behind an option."""
-        names = [place[2] for place in _PLACE.finditer(group)]
-        values = [self._value(name) for name in names]
-        if any(value in (None, False, "", [], {}, "false", "none") for value in values):
+    def _is_given(self, place: re.Match[str]) -> bool:
+        return self._value(place[2]) not in (None, False, "", [], {}, "false", "none")
+
+    def _words(self, word: str, client: str) -> list[str]:
+        """A word of the template, as often as its place has values."""
+        place = _PLACE.search(word)
+        if place is None:
+            return [word]
+        value = self._value(place[2])
+        if place[1]:
+            return [f" ; {client} ".join(_without(text, client) for text in _commands(value))]
+        if value in (True, "true") and place[0] == word:
             return []
-        tokens = _TOKEN.findall(group)
-        if len(values) == 1 and isinstance(values[0], list) and group.startswith("-"):
-            before = group[: group.index("{")].strip()
-            return [f"{before} {self._quoted(item)}" for item in values[0][:_MAX_REPEATED]]
-        return [
-            "" if place and self._value(place[2]) in (True, "true") else token
-            for token in tokens
-            for place in (_PLACE.fullmatch(token),)
-        ]
-
-    def _quoted(self, value: Json) -> str:
-        return self.quote(_text(value))
-
-    def _word(self, token: str, client: str) -> str:
-        places = [*_PLACE.finditer(token)]
-        if not places:
-            return token
-        if len(places) == 1 and places[0][0] == token:
-            value = self._value(places[0][2])
-            if places[0][1]:
-                return f" ; {client} ".join(_without(text, client) for text in _commands(value))
-            if isinstance(value, list):
-                return " ".join(map(self._quoted, value))
-        text = _PLACE.sub(lambda place: _text(self._value(place[2]), place[3] or ""), token)
-        text = text.strip('"') if token.startswith('"') else text
-        return self.quote(text) if text else ""
+        several = value[:_MAX_VALUES] if isinstance(value, list) else [value]
+        behind = _PLACE.sub(
+            lambda later: _text(self._value(later[2]), later[3] or ""), word[place.end() :]
+        )
+        before, otherwise = word[: place.start()], place[3] or ""
+        filled = [before + _text(item, otherwise) + behind for item in several]
+        return [self.quote(text.strip('"') if word[0] == '"' else text) for text in filled if text]
 
     def _value(self, names: str) -> Json:
-        for name in names.split("|"):
-            if name in self._values:
-                of, value = self._values[name]
-                self.used.add(of)
-                return value
-        return None
+        of, value = next(
+            (self._values[name] for name in names.split("|") if name in self._values), ("", None)
+        )
+        self.used |= {of} - {""}
+        return value
 
 
 def _text(value: Json, otherwise: str = "") -> str:
@@ -98,10 +91,8 @@ def _commands(value: Json) -> list[str]:
     """A list is the words of one command, or several commands; a text is as it stands."""
     if not isinstance(value, list):
         return [_text(value)]
-    texts = [_text(item) for item in value[:_MAX_REPEATED]]
-    if any(" " in text.strip() for text in texts[:1]):
-        return texts
-    return [" ".join(map(quoted, texts))]
+    texts = [_text(item) for item in value[:_MAX_VALUES]]
+    return texts if texts and " " in texts[0].strip() else [" ".join(map(quoted, texts))]
 
 
 def _without(text: str, client: str) -> str:

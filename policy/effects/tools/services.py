@@ -21,6 +21,7 @@ _VERB_KEYS = frozenset(
 """Arguments that say what is done, where a tool does several things."""
 _WEAKENS = frozenset("update edit modify set replace".split())
 """What may turn off a guard besides ending it; making one turns nothing off."""
+_WORST = ("delete", "privilege", "stop", "write", "read")
 _MAX_WORDS = 32
 _SHOWN_VALUES = 6
 
@@ -52,7 +53,9 @@ def effect_there(name: str, server: str, arguments: Mapping[str, Any]) -> Effect
         for key, value in arguments.items()
         if key_of(key) in _VERB_KEYS and isinstance(value, str) and len(value) <= 64
     ]
-    word = _first([*chain(*values)]) or _first(words)
+    # the worse of two, as an argument that the tool does not know makes nothing harmless
+    said = [word for word in (_first([*chain(*values)]), _first(words)) if word]
+    word = min(said, key=lambda word: _WORST.index(_VERBS[word]), default="")
     verb = _VERBS.get(word, "write")
     if verb == "read":
         return None
