@@ -188,7 +188,7 @@ class _Reader:
                 ]
                 self._unsure |= dict.fromkeys(unsure)
                 if len(unsure) < len(reading.unsure) and "\n" in text.strip():
-                    # what one line is not text for a shell does not hide the others
+                    # one line that is no text for a shell hides none of the others
                     lines = text.strip().split("\n")[:MAX_PARTS]
                     self._texts += [(line, argument, None, True) for line in lines]
         return work
