@@ -51,6 +51,7 @@ from policy.effects.argument_names import (
     key_of,
 )
 from policy.effects.argument_values import every_text, pairs, texts_in, unpacked, without_objects
+from policy.effects.effect import Effect
 from policy.effects.patches import files_of
 from policy.effects.surface_parts import (
     Does,
@@ -66,7 +67,7 @@ from policy.effects.surface_parts import (
 from policy.effects.surface_shell import ShellTexts
 from policy.effects.tools.calls import named_call
 from policy.effects.tools.commands import StandIn
-from policy.effects.tools.services import client_of, effect_there
+from policy.effects.tools.services import client_of, effects_there
 
 MAX_PARTS = 64
 """Texts, paths and addresses of one call that are looked at, of each sort; a call with more is not
@@ -117,9 +118,9 @@ class _Finder(ShellTexts):
         call = self._call
         stands_for = self._stands_for()
         self._object(call.value, call.within, 0)
-        effect = None
+        effects: tuple[Effect, ...] = ()
         if not stands_for and not self._shell and not self._sql:
-            effect = effect_there(call.name, call.server, call.value)
+            effects = effects_there(call.name, call.server, call.value)
         sorts = (self._shell, self._paths, self._urls, self._sql)
         cut = any(len(sort) > MAX_PARTS for sort in sorts)
         shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
@@ -130,7 +131,7 @@ class _Finder(ShellTexts):
             tuple(self._messages()),
             self._is_whole and not cut,
             tuple(self._unread),
-            () if effect is None else (effect,),
+            effects,
             call.known is not None or bool(client_of(call.name, call.server)),
         )
 

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from policy.effects.argument_names import key_of
-from policy.effects.effect import Effect
+from policy.effects.effect import Effect, Kind
 from policy.effects.tools.table import known_tool, parts_of, sections
 from policy.word_tables import by_word
 
@@ -38,15 +38,16 @@ def client_of(name: str, server: str) -> str:
     known = known_tool(name, server)
     if known is not None and known.command.startswith("@"):
         return known.command[1:]
-    words = [*key_of(server).split("_"), *servers.split("_"), *tool.split("_")]
+    of_servers = [*key_of(server).split("_"), *servers.split("_")]
+    words = [*of_servers, *(f"@{word}" for word in of_servers), *tool.split("_")]
     return next((_SERVICES[word] for word in words if word in _SERVICES), "")
 
 
-def effect_there(name: str, server: str, arguments: Mapping[str, Any]) -> Effect | None:
-    """Return what a tool of a service does there; None where it is of none, or only reads."""
+def effects_there(name: str, server: str, arguments: Mapping[str, Any]) -> tuple[Effect, ...]:
+    """Return what a tool of a service does there; nothing where it is of none, or only reads."""
     client = client_of(name, server)
     if not client:
-        return None
+        return ()
     words = parts_of(name)[0][1].split("_")[:_MAX_WORDS]
     values = [
         key_of(value).split("_")[:_MAX_WORDS]
@@ -54,25 +55,29 @@ def effect_there(name: str, server: str, arguments: Mapping[str, Any]) -> Effect
         if key_of(key) in _VERB_KEYS and isinstance(value, str) and len(value) <= 64
     ]
     # the worse of two, as an argument that the tool does not know makes nothing harmless
-    said = [word for word in (_first([*chain(*values)]), _first(words)) if word]
-    word = min(said, key=lambda word: _WORST.index(_VERBS[word]), default="")
+    verbs = filter(None, (_first([*chain(*values)]), _first(words)))
+    word = min(verbs, key=lambda word: _WORST.index(_VERBS[word]), default="")
     verb = _VERBS.get(word, "write")
     if verb == "read":
-        return None
+        return ()
     # what it is about stands in its name, or in the value that says what is done
-    nouns = {*words, *chain(*values), *_pairs(words), *(word for word in _kinds(arguments))}
+    nouns = {*words, *chain(*values), *_pairs(words), *_kinds(arguments)}
     target = " ".join([*words, *_shown(arguments)])
+    changes = Effect.of("write", "service", target, by=client)
     is_guard = bool(nouns & _TABLE["guards"].keys())
-    if verb == "stop" or (is_guard and (verb == "delete" or word in _WEAKENS)):
-        return Effect.of("defence" if is_guard else "process", "unknown", target, by=client)
-    if verb == "write" and any(map(_is_opened, arguments.items())):
-        return Effect.of("defence", "unknown", target, by=client)
-    if verb == "privilege" or (verb == "write" and nouns & _TABLE["powers"].keys()):
-        return Effect.of("privilege", "unknown", target, by=client)
-    if verb == "delete":
-        is_wide = bool(nouns & _TABLE["weighty"].keys())
-        return Effect.of("delete", "unknown", target, wide=is_wide, by=client)
-    return Effect.of("write", "unknown", target, by=client)
+    is_wide = verb == "delete" and bool(nouns & _TABLE["weighty"].keys())
+    kind: Kind = "write"
+    if (is_guard and (verb in ("delete", "stop") or word in _WEAKENS)) or any(
+        map(_is_opened, arguments.items())
+    ):
+        kind = "defence"
+    elif verb == "privilege" or (verb == "write" and nouns & _TABLE["powers"].keys()):
+        kind = "privilege"
+    elif verb in ("delete", "stop"):
+        kind = "delete" if verb == "delete" else "process"
+    if kind == "write":
+        return (changes,)
+    return Effect.of(kind, "unknown", target, wide=is_wide and kind == "delete", by=client), changes
 
 
 def _is_opened(argument: tuple[str, Any]) -> bool:
