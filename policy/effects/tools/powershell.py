@@ -9,7 +9,6 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable
-from itertools import pairwise
 
 from policy.effects.argument_values import quoted
 from policy.effects.tools.commands import StandIn
@@ -17,7 +16,7 @@ from policy.effects.tools.table import sections
 from policy.word_tables import by_word
 
 _UNKNOWN = "powershell"
-_MAX_CHARS, _MAX_DEPTH = 32_768, 6
+_MAX_CHARS, _MAX_DEPTH = 16_384, 6
 _QUOTED = r"('(?:[^']|'')*'|\"[^\"\n]*\"|\$[\w:]+)"
 _SECTIONS = sections("powershell.txt")
 _COMMANDS = by_word(_SECTIONS["commands"])
@@ -26,7 +25,7 @@ _REWRITES = [
     for pattern, _, new in (line.partition(" => ") for line in _SECTIONS["rewrites"].splitlines())
 ]
 _TOKEN = re.compile(
-    r"(?P<comment><#.*?#>|(?<![^\s;|{}()])#[^\n]*)|(?P<here>@(['\"])\r?\n.*?\n\3@)"
+    r"(?P<comment><#.{0,4000}?#>|(?<![^\s;|{}()])#[^\n]*)|(?P<here>@(['\"])\r?\n.{0,4000}?\n\3@)"
     r"|(?P<single>'(?:[^']|'')*')|(?P<double>\"(?:[^\"`]|`.|\"\")*\")"
     r"|(?P<variable>\$(?:(?:env|global|script|local):)?\w+(?:(?:\.\w+|\[[^\]\n]{0,80}\])+(?!\())?"
     r"|\$\{[^}\n]{1,80}\})|(?P<open>[$@]?\(|@?\{)|(?P<close>[)}])|(?P<end>[;\n]|&&|\|\|)|(?P<pipe>\|)"
@@ -63,8 +62,11 @@ $true $false : true
 $psitem : $ps__
 """)
 _ASKS = re.compile(r"(?i)(?:reg|sc|schtasks)(?:\.exe)? [-/]?query")
-_INNER_OPTION = re.compile(
-    r"(?i)-(?:(e(?:nc\w*|c)?)|(c|command)|(f|file)|ex\w*|ep|w|windowstyle|version)\Z"
+_CMD_TEXT = re.compile(r"(?is)(?:/(?![ck]\s)\w++\s++)*+/[ck]\s+(?P<text>.*)")
+_INNER_TEXT = re.compile(
+    r"(?is)(?>-(?:ex\w*+|ep|w|windowstyle|version)\s++\S++\s++"
+    r"|-(?!(?:e|ec|enc\w*+|c|command|f|file)\s)\w++\s++)*+"
+    r"(?:-(?:(?P<code>e(?:nc\w*+|c)?)|c(?:ommand)?|(?P<file>f(?:ile)?))\s+)?(?P<text>(?!-).*)"
 )
 
 
@@ -91,26 +93,20 @@ def cmd_to_shell(text: str, depth: int = 0) -> str:
 
 def other_shell_to_shell(name: str, words: list[str], depth: int = 0) -> str:
     """Return what `powershell`, `pwsh` or `cmd` runs by the words behind it, as text for a shell."""
+    inner = (_CMD_TEXT if name == "cmd" else _INNER_TEXT).match(" ".join(words))
+    text = "" if inner is None else inner["text"]
+    if inner is None or not text:
+        return _UNKNOWN
     if name == "cmd":
-        at = next((at for at, word in enumerate(words, 1) if word.lower()[1:] in ("c", "k")), None)
-        return cmd_to_shell(" ".join(words[at:]), depth + 1) if at else _UNKNOWN
-    for place, (before, word) in enumerate(pairwise([*words, ""])):
-        rest = words[place + 1 :]
-        kind = _INNER_OPTION.match(before)
-        if kind is None and not before.startswith("-"):
-            return powershell_to_shell(" ".join(words[place:]), depth + 1)
-        if kind is not None and kind[1]:
-            try:
-                word = base64.b64decode(word, validate=True).decode("utf-16-le")
-            except (binascii.Error, ValueError):
-                return _UNKNOWN
-            return powershell_to_shell(word, depth + 1)
-        if kind is not None and rest and (kind[2] or kind[3]):
-            made = " ".join(map(quoted, rest))
-            return made if kind[3] else powershell_to_shell(" ".join(rest), depth + 1)
-        if kind is not None:
-            words = [*words[: place + 1], "-", *words[place + 2 :]]
-    return _UNKNOWN
+        return cmd_to_shell(text, depth + 1)
+    if inner["file"]:
+        return " ".join(map(quoted, text.split()))
+    try:
+        # with `-EncodedCommand`
+        text = base64.b64decode(text, validate=True).decode("utf-16-le") if inner["code"] else text
+    except (binascii.Error, ValueError):
+        return _UNKNOWN
+    return powershell_to_shell(text, depth + 1)
 
 
 class _Text:
