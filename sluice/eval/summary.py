@@ -308,4 +308,6 @@ def _case(case: Case, outcome: CaseOutcome) -> dict[str, Any]:
         made["action"] = outcome.action
     if outcome.audit:
         made["audit"] = outcome.audit
+    if outcome.why:
+        made["why"] = outcome.why
     return made
