@@ -200,9 +200,12 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 class Allow(msgspec.Struct, frozen=True):
     """Release it unchanged. `choice`, here and below: what a protocol decided and by which
-    scores, for the record."""
+    scores, for the record. So is `reason`, where there is something to be known about what passes,
+    and `rule`, that which has it."""
 
     choice: ProtocolChoice | None = None
+    reason: str = ""
+    rule: str = ""
 
 
 Feedback = Literal["silent", "reason", "message"]

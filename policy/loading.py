@@ -156,6 +156,8 @@ def _versions() -> dict[str, str]:
         versions[name] = hashlib.sha256(
             resources.files("protocol").joinpath("data", f"{name}.json").read_bytes()
         ).hexdigest()
+    for file in sorted(resources.files("policy").joinpath("data").iterdir(), key=str):
+        versions[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
     return versions
 
 

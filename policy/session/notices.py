@@ -84,7 +84,7 @@ SETUP_FAULTS = _OF_SETUP
 """Reasons for which the next call would be blocked just so."""
 MARKS = ("[Sluice blocked the tool call ", "[not executed]")
 """How the notices of blocked calls begin, as far as every form of theirs has it in common."""
-_OPTIONS = frozenset(("allow", "unsure", "validate_schema"))
+_OPTIONS = frozenset(("allow", "unread", "unsure", "validate_schema"))
 """Options of `tool_rules` recorded in place of a rule's name: their reasons explain them."""
 
 
