@@ -7,6 +7,7 @@ from typing import Any
 
 from policy.base import ToolCall
 from policy.effects.argument_names import dialect_of_tool
+from policy.effects.history.conversation import History
 from policy.effects.places import NOWHERE, Places
 from policy.effects.sql import ANY, Kind, NotOneStatement, kinds_of
 from policy.effects.sql_effects import read_sql
@@ -29,8 +30,10 @@ class Undecidable(ValueError):
 class Looks:
     """What rules examine in one call, computed once for all of them."""
 
-    def __init__(self, call: ToolCall, places: Places = NOWHERE) -> None:
-        self._call = call
+    def __init__(
+        self, call: ToolCall, places: Places = NOWHERE, history: History | None = None
+    ) -> None:
+        self._call, self._history = call, history
         self.places = places
         self._everywhere: list[str] | None = None
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
@@ -69,8 +72,11 @@ class Looks:
 
     @cached_property
     def touch(self) -> Touch:
-        """What the call would do, read once whatever the rules."""
-        return touch_of(self._call, self.places, self.surface)
+        """What the call would do after those before it, read once whatever the rules."""
+        alone = touch_of(self._call, self.places, self.surface)
+        if self._history is None:
+            return alone
+        return self._history.touch(self._call, alone, self.places)
 
     @cached_property
     def surface(self) -> Surface:

@@ -330,6 +330,10 @@ class ToolRulesOptions(StrictOptions):
     unsure: Literal["block", "allow"] = "block"
     """What to do with a call when a `deny` rule about effects cannot decide, because the text does
     not show everything the call would run."""
+    memory: bool = True
+    """Also read each call as it would run after the earlier calls of its conversation: what they
+    downloaded or wrote, the folder they went to, secrets in their results. Rules about effects
+    only."""
     validate_schema: bool = False
     """Block calls that the client runs whose arguments do not fit the tool's schema. Providers
     check the arguments of their own tools."""

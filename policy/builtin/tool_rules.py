@@ -14,6 +14,7 @@ from policy.base import ALLOW, Block, Context, Policy, Replace, ToolCall, Verdic
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import ToolRulesOptions
+from policy.effects.history.conversation import History
 from policy.effects.places import Places
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 
@@ -35,9 +36,13 @@ class ToolRules(Policy):
         ]
         self._schemas: dict[str, RuleSchema] = {}
         self._compiled = ToolSchemas()
+        self._history: History | None = None
         self._places = Places(self.options.project, self.options.home, self.options.hosts)
         self._blocks_unsure = self.options.unsure == "block" and any(
             rule.reads_effects for rule in self.options.deny
+        )
+        self._remembers = self.options.memory and any(
+            rule.reads_effects for rule in (*(allow or ()), *self.options.deny)
         )
         self.weight = weight_of((*(allow or ()), *self.options.deny))
 
@@ -57,14 +62,23 @@ class ToolRules(Policy):
         )
 
     def for_call(self, context: Context) -> Self:
-        """Give the call its own compiled tool schemas."""
+        """Give the call its own compiled tool schemas, and the calls before it."""
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
+        if self._remembers:
+            # what the client sent, whatever policies make of it
+            clone._history = History(context.request.turns)
         return clone
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
-        looks = Looks(call, self._places)
+        verdict = self._decide(call)
+        if self._history is not None and not isinstance(verdict, Block):
+            self._history.remember(call)
+        return verdict
+
+    def _decide(self, call: ToolCall) -> Verdict:
+        looks = Looks(call, self._places, self._history)
         if (
             self.options.validate_schema
             and call.executor == "client"

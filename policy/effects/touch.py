@@ -107,7 +107,7 @@ class _Reader:
         if not surface.is_whole:
             self._unsure["size: more arguments than are looked at"] = None
         for text in surface.shell:
-            self._texts.append((_in_folder(text, self._places), text.argument, None))
+            self._texts.append((in_folder(text, self._places), text.argument, None))
         for use in surface.paths:
             self._path(use)
         left = _MAX_SHELL_WORK
@@ -187,8 +187,8 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
 _remembered = lru_cache(maxsize=16)(_read)
 
 
-def _in_folder(text: ShellText, places: Places) -> str:
-    """The text as it would run in its folder. A folder that may be the project is ignored: its
+def in_folder(text: ShellText, places: Places) -> str:
+    """Return the text as it would run in its folder. A folder that may be the project is ignored: its
     location is not known."""
     if not text.folder or places.place(text.folder).scope in ("project", "home", "unknown"):
         return text.text

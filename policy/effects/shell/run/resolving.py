@@ -2,11 +2,15 @@
 raises; its work is bounded."""
 
 import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from policy.effects.shell.command import Resolved
 from policy.effects.shell.parse.budget import MAX_TEXT_BYTES, NotRead, OutOfWork
 from policy.effects.shell.parse.parsing import parse
 from policy.effects.shell.run.dispatching import dispatch
+from policy.effects.shell.run.earlier import FAULTS, EarlierStep, Keeps, run_earlier
 from policy.effects.shell.run.finished_commands import commands_of
 from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.values import as_text, is_known, without_signs
@@ -16,15 +20,6 @@ _UNSEEN = re.compile(
 )
 _BLANKS = re.compile("[\v\f\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _WIDE = {0xFF00 + code: 0x20 + code for code in range(0x01, 0x5F)}
-_FAULTS = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    re.error,
-)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -39,9 +34,16 @@ def plain(text: str) -> str:
     return without_signs(text.translate(_WIDE))
 
 
-def resolve(text: str, *, home: str = "~", project: str = ".") -> Resolved:
+def resolve(
+    text: str,
+    *,
+    home: str = "~",
+    project: str = ".",
+    earlier: Sequence[EarlierStep] = (),
+    keeps: Keeps = lambda folder, ago: True,
+) -> Resolved:
     """Find the commands of a text. `home` and `project`: what stands for the home folder and for
-    the one it begins in."""
+    the one it begins in. `earlier`: what ran before it, whose commands are in the list, too."""
     if len(text) > MAX_TEXT_BYTES or (
         not text.isascii() and len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES
     ):
@@ -49,6 +51,11 @@ def resolve(text: str, *, home: str = "~", project: str = ".") -> Resolved:
             (), (f"size: a text of more than {MAX_TEXT_BYTES // 1024} KiB is not read",)
         )
     machine = Machine(home, project, dispatch)
+    is_whole = True
+    if earlier:
+        steps = [step if step.path else replace(step, text=plain(step.text)) for step in earlier]
+        is_whole = run_earlier(machine, steps, keeps)
+    since, before = len(machine.drafts), dict(machine.files)
     try:
         body, errors = parse(plain(text), machine.budget)
         for error in errors:
@@ -57,7 +64,7 @@ def resolve(text: str, *, home: str = "~", project: str = ".") -> Resolved:
         machine.finish()
     except (OutOfWork, NotRead) as error:
         machine.unsure(error.reason)
-    except _FAULTS as error:
+    except FAULTS as error:
         # Nothing here should raise; if something does, the text is one that is not understood.
         machine.unsure(f"parse: {type(error).__name__}")
     commands = commands_of(machine)
@@ -66,10 +73,12 @@ def resolve(text: str, *, home: str = "~", project: str = ".") -> Resolved:
     files = [
         (machine.word(path).known, text)
         for path, text in machine.files.items()
-        if text.strip() and is_known(text)
+        if text.strip() and is_known(text) and before.get(path) != text
     ]
     return Resolved(
         commands,
         tuple(machine.reasons),
         tuple((path.replace("/./", "/"), as_text(text)) for path, text in files),
+        since,
+        is_whole,
     )

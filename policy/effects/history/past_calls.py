@@ -1,0 +1,207 @@
+"""The earlier calls of a conversation, newest first, each with what it may have left behind: a file
+that was fetched or written, a link, another folder, a setting of the shell.
+
+They stand in the request, so the client says what they were: they can make a decision stricter, and
+never milder. Only those that may matter are taken apart (`steps_of`).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from policy.base import ToolCall
+from policy.effects.argument_names import FILE_WORDS, GETS, SHELL_WORDS, tool_words
+from policy.effects.argument_values import every_text, quoted
+from policy.effects.shell.run.earlier import EarlierStep
+from policy.effects.surface import surface_of
+from policy.effects.surface_parts import Surface
+from policy.patterns import compile_re2
+from protocol.bytes.json_strict import loads_arguments
+from protocol.request import ToolResultPart, ToolUsePart, Turn
+
+MAX_CALLS = 5_000
+MAX_CHARS = 4 * 1024 * 1024
+"""Of the arguments of all earlier calls that are looked at, newest first."""
+_MOST_REMEMBERED = 4_096
+_MAX_TEXT = 64 * 1024
+_MAX_PATH = 4_096
+
+Leaves = frozenset[str]
+"""What a call may leave behind: `folder`, `link`, `address`, `archive`, `branch`, `setting`,
+`file`."""
+_NOTHING: Leaves = frozenset()
+_OF_FILES: Leaves = frozenset(("file", "address"))
+MAKES = (
+    r">|\s-[a-zA-Z]*[oO]\b|\s--?out(?:put|file)?\b|\bof=|\bopen\(|\b(?:cp|mv|ln|install|tee|rsync|scp|sftp|wget|dd"
+    r"|sponge|split|patch|clone|remote|submodule|download|aria2c|xxd|tar|zip|7z\w?|gzip|gpg|touch|sed)\b"
+)
+"""What in a text for a shell stands before the name of a file that it makes."""
+_PATTERNS = {
+    "folder": r"\b(?:cd|pushd|popd|chdir)\b",
+    "link": r"\bln\b|(?i:sym_?link|mklink)",
+    "address": r"://|\bgit@",
+    "archive": r"\b(?:tar|g?unzip|bsdtar|7z\w?|cpio|unar|unxz|unrar)\b",
+    "branch": r"\bgit\b[^\n]{0,80}\b(?:pull|fetch|merge|checkout|switch|submodule|reset)\b",
+    "setting": r"\w=|\balias\b|\bfunction\b|\(\)|\bconfig\b|\bset\b|\bhash\b",
+    "file": f"(?:{MAKES})",
+}
+_COMPILED = {name: compile_re2(pattern) for name, pattern in _PATTERNS.items()}
+_SILENT = re.compile(r"(?:\d|&)?>+[ \t]*(?:/dev/(?:null|stderr|stdout)|&\d)")
+"""Redirects that leave no file."""
+_ANY = compile_re2("|".join(_PATTERNS.values()))
+_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{1,20}://|\bgit@)[^\s,;|<>()]{1,300}", re.IGNORECASE)
+_PLAIN = str.maketrans("", "", "\"'\\")
+"""What a shell takes out of a word: `i."s"h` is `i.sh`."""
+_READS = frozenset("read view ls list glob grep search find get todo think plan task".split())
+_EDITS = frozenset(
+    "old_string old_str insert_line insert_text patch diff append edits mode".split()
+)
+
+
+class PastCall(msgspec.Struct, frozen=True):
+    """An earlier call. `text`: of all its arguments, without quotes; `addresses`: that stand in
+    it."""
+
+    name: str
+    arguments: str
+    leaves: Leaves
+    text: str
+    addresses: tuple[str, ...]
+
+
+def past_calls(turns: Sequence[Turn]) -> Iterator[ToolUsePart]:
+    """Yield the calls in a history, newest first, as far as its bounds go."""
+    calls, chars = 0, 0
+    for turn in reversed(turns):
+        if turn.role != "assistant":
+            continue
+        for part in reversed(turn.parts):
+            if type(part) is not ToolUsePart:
+                continue
+            calls += 1
+            chars += len(part.arguments)
+            if calls > MAX_CALLS or chars > MAX_CHARS:
+                return
+            yield part
+
+
+def results_of(turns: Iterable[Turn], ids: Iterable[str]) -> dict[str, str]:
+    """Return the results of these calls."""
+    wanted = frozenset(ids)
+    return {
+        part.tool_call_id: part.text
+        for turn in turns
+        for part in turn.parts
+        if type(part) is ToolResultPart and part.tool_call_id in wanted
+    }
+
+
+def look_at(name: str, arguments: str) -> PastCall:
+    """Say what a call may have left behind, without taking it apart."""
+    return (_known_look if len(arguments) <= _MOST_REMEMBERED else _look)(name, arguments)
+
+
+def _look(name: str, arguments: str) -> PastCall:
+    words = tool_words(name)
+    is_file = bool(words & FILE_WORDS) and not words & SHELL_WORDS
+    if is_file and words & _READS:
+        return PastCall(name, arguments, _NOTHING, "", ())
+    # the content of a file may be long, and says nothing about where it is
+    text = _texts(arguments, longest=_MAX_PATH if is_file else _MAX_TEXT)
+    if is_file:
+        text, leaves = "> " + text.replace("\n", "\n> "), _OF_FILES
+    elif _ANY.search(text) is None:
+        leaves = _NOTHING
+    else:
+        leaves = frozenset(name for name, pattern in _COMPILED.items() if pattern.search(text))
+    addresses = tuple(dict.fromkeys(_ADDRESS.findall(text)[:64])) if "address" in leaves else ()
+    return PastCall(name, arguments, leaves, text, addresses)
+
+
+_known_look = lru_cache(maxsize=4_096)(_look)
+
+
+def _texts(arguments: str, *, longest: int) -> str:
+    texts = (text for text in every_text(value_of(arguments)) if len(text) <= longest)
+    return _SILENT.sub("", "\n".join(texts)[:_MAX_TEXT]).translate(_PLAIN)
+
+
+def value_of(arguments: str) -> dict[str, object]:
+    """Return the arguments of a call. A client may send back anything: what is no object has nothing."""
+    try:
+        value: object = loads_arguments(arguments)
+    except ValueError:
+        try:
+            value = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+# -- what a call did, as the reader of shell texts takes it
+
+
+def steps_of(call: PastCall) -> tuple[EarlierStep, ...]:
+    """Return what a call ran, wrote, moved and fetched, in its order."""
+    take = _known_steps if len(call.arguments) <= _MOST_REMEMBERED else _steps
+    return take(call.name, call.arguments)
+
+
+def _steps(name: str, arguments: str) -> tuple[EarlierStep, ...]:
+    value = value_of(arguments)
+    surface = surface_of(ToolCall(0, 0, "", name, arguments, value, None))
+    steps = [
+        EarlierStep(
+            f"cd {quoted(text.folder)}\n{text.text}" if text.folder else text.text,
+            is_apart=bool(text.folder),
+        )
+        for text in surface.shell
+    ]
+    old = next((text for key in ("old_string", "old_str") if (text := str(value.get(key, "")))), "")
+    edits = not _EDITS.isdisjoint(value)
+    steps += [
+        EarlierStep(use.content, use.path, adds=edits, old=old)
+        for use in surface.paths
+        if use.does == "write" and use.content
+    ]
+    return (*steps, *map(EarlierStep, as_commands(name, surface)))
+
+
+_known_steps = lru_cache(maxsize=512)(_steps)
+
+
+def as_commands(name: str, surface: Surface) -> list[str]:
+    """Return what the tool `name` does with files and addresses as the commands that do so: moves,
+    copies, downloads and uploads."""
+    paths = {use.does: quoted(use.path) for use in surface.paths}
+    url = quoted(surface.urls[0].url) if surface.urls else ""
+    target = paths.get("write", "") if not any(use.content for use in surface.paths) else ""
+    if url and not target and tool_words(name) & GETS:
+        target = paths.get("read", "")
+    if url and target:
+        return [f"curl -o {target} {url}"]
+    if url and "read" in paths:
+        return [f"curl -T {paths['read']} {url}"]
+    if target and "delete" in paths:
+        return [f"mv {paths['delete']} {target}"]
+    if target and "read" in paths:
+        return [f"cp {paths['read']} {target}"]
+    return []
+
+
+_CDS = re.compile(
+    r"(?m)(?:^|[;&|{]|\bdo\b|\bthen\b)[ \t]*((?:cd|pushd|popd)\b(?:[ \t]+[^\s;&|()]+)*)(?=[ \t]*(?:$|[;&|]))"
+)
+
+
+def folders_of(call: PastCall) -> list[str]:
+    """Return the commands of a call by which its shell went to other folders."""
+    return [
+        found
+        for step in steps_of(call)
+        if not step.path and not step.is_apart
+        for found in _CDS.findall(step.text[:_MAX_TEXT])
+    ]

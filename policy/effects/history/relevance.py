@@ -1,0 +1,174 @@
+"""Which earlier calls matter for a call: those that made what it names, went to the folder in which
+it runs, set what it reads, or fetched what it may run.
+
+Must not know: how anything is read.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from policy.effects.history.past_calls import MAKES, PastCall, folders_of, steps_of
+from policy.effects.places import Places
+from policy.effects.shell.run.earlier import EarlierStep
+from policy.effects.touch import Touch
+from policy.patterns import compile_re2
+
+MAX_STEPS = 24
+"""Earlier calls that are read with a call."""
+_MAX_CHARS = 48 * 1024
+_MAX_FOLDERS = 16
+_MAX_NAMES = 48
+_SHORT = 3
+_ONLY_READ = frozenset(
+    """cat ls head tail wc grep egrep fgrep rg echo printf pwd stat file diff tree du df sort uniq cut which type true false test [ cd
+    date whoami uname id basename dirname realpath readlink jq less more nl tr""".split()
+)
+"""Commands that neither run a file nor send anything."""
+_TOKEN = re.compile(r"[\w.~@%+/-]{2,200}")
+_ABSOLUTE = re.compile(r"(?:cd|pushd)(?:[ \t]+-[LPe])*(?:[ \t]+[\"']?(?:[/~]|\$\{?HOME\b).*)?")
+_LITERAL = re.compile(r"cd[ \t]+([\w./~-]+)")
+
+
+class Wants(msgspec.Struct, frozen=True):
+    """What a call may build on. `names`: of files and variables that it mentions; `commands`: that
+    it runs; `opens`: it runs files or sends something."""
+
+    names: frozenset[str]
+    commands: frozenset[str]
+    opens: bool
+
+
+def wants_of(touch: Touch, *, sends: bool) -> Wants:
+    """Return what a call may build on, from what is known of it alone. `sends`: it sends files."""
+    names: dict[str, None] = {}
+    for command in touch.commands:
+        words = [*command.words, *(redirect.target for redirect in command.redirects)]
+        if command.stdin.path is not None:
+            words.append(command.stdin.path)
+        for word in words[:_MAX_NAMES]:
+            names |= dict.fromkeys((*_names_in(word.known), *word.variables))
+        names |= dict.fromkeys(command.stdin.variables)
+    for use in touch.surface.paths:
+        names |= dict.fromkeys(_names_in(use.path))
+    commands = frozenset(command.name for command in touch.commands)
+    return Wants(frozenset([*names][:_MAX_NAMES]), commands, sends or not commands <= _ONLY_READ)
+
+
+def _names_in(word: str) -> Iterator[str]:
+    """The names in a word under which earlier calls may have made what it means."""
+    if word.startswith("--"):
+        word = word.partition("=")[2]
+    for piece in re.split(r"[=@:,\s]", word[:4_096])[:8]:
+        path = re.split(r"[*?\[{]", piece, maxsplit=1)[0].rstrip("/")
+        base = path.rpartition("/")[2]
+        # a short name alone stands anywhere
+        yield "/".join(path.split("/")[-2:]) if len(base) < _SHORT else base
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What ran before, oldest first. `is_whole`: nothing that matters had to be left out;
+    `is_foreign`: something of it comes from a host that nobody named."""
+
+    steps: tuple[EarlierStep, ...] = ()
+    is_whole: bool = True
+    is_foreign: bool = False
+
+
+def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:
+    """Choose among earlier calls, newest first."""
+    return _Choice(before, wants, places).choose()
+
+
+class _Choice:
+    def __init__(self, before: Sequence[PastCall], wants: Wants, places: Places) -> None:
+        self._before, self._wants, self._places = before, wants, places
+        self._names = dict.fromkeys(name for name in wants.names if name)
+        self._pattern: Any = None
+        self._foreign = {
+            place
+            for place, past in enumerate(before)
+            if past.addresses and "file" in past.leaves and wants.opens and self._is_foreign(past)
+        }
+
+    def choose(self) -> Chosen:
+        taken: list[tuple[EarlierStep, ...]] = []
+        calls = chars = folders = 0
+        is_whole, is_rooted = True, False
+        for place, past in enumerate(self._before):
+            if place in self._foreign or self._matters(past):
+                if calls >= MAX_STEPS or chars + len(past.arguments) > _MAX_CHARS:
+                    is_whole = is_whole and place not in self._foreign
+                    continue
+                calls, chars = calls + 1, chars + len(past.arguments)
+                taken.append(steps_of(past))
+                self._look_behind(past)
+                is_rooted = is_rooted or any(map(_ABSOLUTE.fullmatch, folders_of(past)))
+            elif "folder" in past.leaves and not is_rooted and folders < _MAX_FOLDERS:
+                changes = folders_of(past)
+                folders += bool(changes)
+                is_rooted = any(map(_ABSOLUTE.fullmatch, changes))
+                taken.append((EarlierStep("\n".join(changes)),) if changes else ())
+        steps = tuple(step for steps in reversed(taken) for step in steps)
+        if not calls and self._stays(steps):
+            return Chosen()
+        return Chosen(steps, is_whole, bool(self._foreign))
+
+    def _is_foreign(self, past: PastCall) -> bool:
+        return any(
+            self._places.host_scope(address) not in ("loopback", "listed")
+            for address in past.addresses
+        )
+
+    def _matters(self, past: PastCall) -> bool:
+        leaves = past.leaves
+        if "link" in leaves:
+            return True
+        if self._foreign and not leaves.isdisjoint(("archive", "branch")):
+            # it may hold what was fetched, under names that nobody knows
+            return True
+        if "setting" in leaves and self._is_set(past.text):
+            return True
+        return "file" in leaves and self._wants.opens and self._makes_named(past.text)
+
+    def _makes_named(self, text: str) -> bool:
+        if not any(name in text for name in self._names):
+            return False
+        if self._pattern is None:
+            names = "|".join(map(re.escape, self._names))
+            self._pattern = compile_re2(
+                rf"(?:{MAKES})(?:[^;|&\n]*[^\w.-])?(?:{names})(?:[^\w.-]|$)"
+            )
+        return self._pattern.search(text) is not None
+
+    def _is_set(self, text: str) -> bool:
+        wants = self._wants
+        return (
+            (wants.opens and "PATH=" in text)
+            or ("git" in wants.commands and "config" in text)
+            or any(f"{name}=" in text for name in wants.names if name)
+            or any(
+                f"alias {name}=" in text or f"{name}()" in text or f"function {name}" in text
+                for name in wants.commands
+                if name
+            )
+        )
+
+    def _look_behind(self, past: PastCall) -> None:
+        """What a file was made of may have been made before."""
+        before = len(self._names)
+        for token in _TOKEN.findall(past.text[:2_048]):
+            if before + _MAX_NAMES <= len(self._names):
+                break
+            if "/" in token or "." in token:
+                self._names |= dict.fromkeys(name for name in _names_in(token) if len(name) > 1)
+        if len(self._names) > before:
+            self._pattern = None
+
+    def _stays(self, steps: Sequence[EarlierStep]) -> bool:
+        """Is the folder that they lead to surely the project's? Then nothing is different."""
+        changes = steps[0].text if len(steps) == 1 else "" if not steps else "?"
+        match = _LITERAL.fullmatch(changes)
+        return not changes or (match is not None and self._places.place(match[1]).path == ".")
