@@ -12,21 +12,19 @@ Label = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")]
 
 
 class LabelRule(Rule):
-    """Which earlier calls set a label. The conditions are those of `deny` rules of `tool_rules`."""
+    """Which earlier calls set a label."""
 
     label: Label
     """The label, of `a-z`, `0-9` and `_`. Several rules may set one."""
     result_matches: Pattern | None = None
-    """Only calls whose result, as the client sent it, contains this. A call of the present answer
-    has no result yet."""
+    """Only calls whose result, as the client sent it, contains this."""
 
 
 class Total(StrictOptions):
     """A sum over calls."""
 
     argument: str
-    """The top-level argument with the number. Anything else than a number there blocks the
-    call."""
+    """The top-level argument with the number. Anything else there blocks the call."""
     max: Annotated[float, Field(ge=0)]
     """The highest sum, with the present call."""
 
@@ -37,11 +35,11 @@ class SessionRule(Rule):
     if_: Annotated[tuple[Label, ...], Field(alias="if")] = ()
     """Labels that earlier calls must have set, all of them."""
     unless: tuple[Label, ...] = ()
-    """Labels of which each keeps the rule from applying, if an earlier call has set it."""
+    """Labels none of which an earlier call may have set."""
     at_least: Annotated[int, Field(ge=1)] = 1
     """By so many calls each of `if`."""
     within: Annotated[int, Field(ge=1)] | None = None
-    """Look only at so many of the latest calls, of any tool. Unset: at all."""
+    """Look only at so many of the latest calls. Unset: at all."""
     max_calls: Annotated[int, Field(ge=0)] | None = None
     """Block only calls beyond so many that the rule's conditions match."""
     total: Total | None = None

@@ -21,44 +21,51 @@ from policy.effects.network import host_scope
 from policy.effects.places import Places
 from policy.effects.surface import surface_of
 from policy.effects.touch import Touch
-from policy.patterns import compile_re2
 from protocol.request import ToolUsePart
 
-_HINTS = compile_re2(
-    r"(?i)\.env|secret|credential|passw|token|\.?netrc|\.npmrc|\.pypirc|id_(?:rsa|ed25519|ecdsa)|\.pem|\.key|printenv|\benv\b"
-    r"|export -p|declare -x|vault|keychain|keyring|security find|\.aws|\.kube|\bop read|\bpass show|auth|config|settings|key"
-)
+_HINTS = (
+    "env secret credential passw token netrc npmrc pypirc id_rsa id_ed25519 id_ecdsa .pem key vault"
+    " security declare export .aws .kube auth config settings"
+).split()
 """Words without one of which no call reads secrets."""
 MAX_READERS = 100
 """Calls whose results are looked at."""
-_MAX_CHARS = 64 * 1024
+_MAX_CHARS = 256 * 1024
+"""Of these results, and of what is sent."""
 _MAX_VALUES = 256
 _LINE = re.compile(
-    r"(?m)^[ \t]*(?:\d+[ \t]*[\t:|\u2192][ \t]*)?(?:export[ \t]+|set[ \t]+|-[ \t]+)?[\"']?([A-Za-z_][\w.-]{0,80})[\"']?"
-    r"[ \t]*[=:][ \t]*[\"']?([^\s\"',;]{6,512})"
+    r"(?m)(?:^|[{,])[ \t]{0,40}(?:\d{1,9}[ \t]{0,8}[\t:|\u2192][ \t]{0,8})?"
+    r"(?:export[ \t]|set[ \t]|-[ \t])?"
+    r"[\"']?([A-Za-z_][\w.-]{0,80})[\"']?[ \t]{0,8}[=:][ \t]{0,8}[\"']?([^\s\"',;]{6,512})"
 )
+"""A line of settings, perhaps behind its number."""
 _NAMED = re.compile(
-    r"(?i)secret|token|passw|passphrase|pwd|_pass$|^pass$|private|credential|api_?key|access_?key|_key$|^key$|auth|_pat$"
+    r"(?i)secret|token|passw|passphrase|pwd|_pass$|^pass$|private|credential|api_?key|access_?key"
+    r"|_key$|^key$|auth|_pat$"
 )
 _IN_ADDRESS = re.compile(r"://[^\s:/@]{0,80}:([^\s@/]{6,200})@")
 _LOOKS_RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+_~=-]{20,512}")
 _STANDS_FOR = re.compile(
-    r"(?i)(?:true|false|none|null|undefined|change[-_]?me.*|example.*|placeholder.*|your[-_].*|x{3,}|\*+|<.*|\$.*|localhost.*|admin"
-    r"|root|postgres|password|secret|test(?:ing)?|development|production|https?:.*|/.*|\.\.?/.*|[\d.]+|process\.env.*|os\.environ.*)"
+    r"(?i)(?:true|false|none|null|undefined|change[-_]?me.*|example.*|placeholder.*|your[-_].*"
+    r"|x{3,}|\*+|<.*|\$.*|localhost.*|admin|root|postgres|password|secret|test(?:ing)?|development"
+    r"|production|https?:.*|/.*|\.\.?/.*|[\d.]+|process\.env.*|os\.environ.*)"
 )
+"""Values that are none."""
 _WHOLE = re.compile(r"\s*([^\s\"']{8,512})\s*")
 _PACKED = re.compile(r"[A-Za-z0-9+/_-]{8,4096}={0,2}")
 _MAX_PACKED = 64
 _SENDERS = frozenset(
-    """curl wget http https xh httpie nc ncat netcat socat telnet dig nslookup host drill ping openssl ftp aws gh glab mail sendmail
-    mutt msmtp swaks python python3 node ruby perl php deno bun git scp rsync echo printf base64 xxd cat tee jq sed""".split()
+    "curl wget http https xh httpie nc ncat netcat socat telnet dig nslookup host drill ping"
+    " openssl ftp aws gh glab mail sendmail mutt msmtp swaks python python3 node ruby perl php deno bun git"
+    " scp rsync echo printf base64 xxd cat tee jq sed".split()
 )
 """Commands whose words may be sent, by themselves or by what reads them."""
 
 
 def may_show_secrets(arguments: str) -> bool:
     """May the result of a call with these arguments hold secrets?"""
-    return _HINTS.search(arguments) is not None
+    lowered = arguments.casefold()
+    return any(hint in lowered for hint in _HINTS)
 
 
 def values_in(
@@ -66,9 +73,12 @@ def values_in(
 ) -> frozenset[str]:
     """Return the secret values in the results of calls."""
     values: dict[str, None] = {}
+    left = _MAX_CHARS
     for call in calls:
-        if call.id in results and _reads_secrets(call.name, call.arguments, places):
-            values |= dict.fromkeys(_values(results[call.id][:_MAX_CHARS]))
+        result = results.get(call.id, "")[:left]
+        if result and _reads_secrets(call.name, call.arguments, places):
+            left -= len(result)
+            values |= dict.fromkeys(_values(result))
     return frozenset(islice(values, _MAX_VALUES))
 
 

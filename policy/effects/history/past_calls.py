@@ -15,19 +15,20 @@ import msgspec
 from policy.base import ToolCall
 from policy.effects.argument_names import FILE_WORDS, GETS, SHELL_WORDS, tool_words
 from policy.effects.argument_values import every_text, quoted
-from policy.effects.shell.run.earlier import EarlierStep
+from policy.effects.shell.earlier import EarlierStep
 from policy.effects.surface import surface_of
 from policy.effects.surface_parts import Surface
-from policy.patterns import compile_re2
 from protocol.bytes.json_strict import loads_arguments
 from protocol.request import ToolResultPart, ToolUsePart, Turn
 
 MAX_CALLS = 5_000
-MAX_CHARS = 4 * 1024 * 1024
+MAX_CHARS = 512 * 1024
 """Of the arguments of all earlier calls that are looked at, newest first."""
 _MOST_REMEMBERED = 4_096
 _MAX_TEXT = 64 * 1024
 _MAX_PATH = 4_096
+_MAX_LOOKED_AT = 8 * 1024
+_MAX_CHANGES = 16
 
 Leaves = frozenset[str]
 """What a call may leave behind: `folder`, `link`, `address`, `archive`, `branch`, `setting`,
@@ -35,23 +36,31 @@ Leaves = frozenset[str]
 _NOTHING: Leaves = frozenset()
 _OF_FILES: Leaves = frozenset(("file", "address"))
 MAKES = (
-    r">|\s-[a-zA-Z]*[oO]\b|\s--?out(?:put|file)?\b|\bof=|\bopen\(|\b(?:cp|mv|ln|install|tee|rsync|scp|sftp|wget|dd"
-    r"|sponge|split|patch|clone|remote|submodule|download|aria2c|xxd|tar|zip|7z\w?|gzip|gpg|touch|sed)\b"
+    r">|\s-[a-zA-Z]*[oO]\b|\s--?out(?:put|file)?\b|\bof=|\bopen\(|\b(?:cp|mv|ln|install|tee|rsync"
+    r"|scp|sftp|wget|dd|sponge|split|patch|clone|remote|submodule|download|aria2c|xxd|tar|zip|7z\w?"
+    r"|gzip|gpg|touch|sed)\b"
 )
 """What in a text for a shell stands before the name of a file that it makes."""
-_PATTERNS = {
-    "folder": r"\b(?:cd|pushd|popd|chdir)\b",
-    "link": r"\bln\b|(?i:sym_?link|mklink)",
-    "address": r"://|\bgit@",
-    "archive": r"\b(?:tar|g?unzip|bsdtar|7z\w?|cpio|unar|unxz|unrar)\b",
-    "branch": r"\bgit\b[^\n]{0,80}\b(?:pull|fetch|merge|checkout|switch|submodule|reset)\b",
-    "setting": r"\w=|\balias\b|\bfunction\b|\(\)|\bconfig\b|\bset\b|\bhash\b",
-    "file": f"(?:{MAKES})",
+_WORD = re.compile(r"-{0,2}\w+")
+_MAKERS = frozenset(
+    "cp mv ln install tee rsync scp sftp wget dd sponge split patch clone remote submodule download"
+    " aria2c xxd tar zip 7z 7za gzip gpg touch sed --output --out --outfile".split()
+)
+_WORDS = {
+    "folder": frozenset(("cd", "pushd", "popd", "chdir")),
+    "link": frozenset(("ln", "mklink", "symlink", "symlinkSync", "symlink_to", "Symlink")),
+    "archive": frozenset("tar unzip gunzip bsdtar 7z 7za cpio unar unxz unrar".split()),
+    "branch": frozenset("pull fetch merge checkout switch submodule reset".split()),
+    "setting": frozenset("alias function config set hash".split()),
+    "file": _MAKERS,
 }
-_COMPILED = {name: compile_re2(pattern) for name, pattern in _PATTERNS.items()}
-_SILENT = re.compile(r"(?:\d|&)?>+[ \t]*(?:/dev/(?:null|stderr|stdout)|&\d)")
+_SIGNS = {
+    "address": ("://", "git@"),
+    "setting": ("=", "()"),
+    "file": (">", "of=", "open("),
+}
+_SILENT = re.compile(r"(?:\d|&)?>{1,3}[ \t]{0,8}(?:/dev/(?:null|stderr|stdout)|&\d)")
 """Redirects that leave no file."""
-_ANY = compile_re2("|".join(_PATTERNS.values()))
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{1,20}://|\bgit@)[^\s,;|<>()]{1,300}", re.IGNORECASE)
 _PLAIN = str.maketrans("", "", "\"'\\")
 """What a shell takes out of a word: `i."s"h` is `i.sh`."""
@@ -106,19 +115,26 @@ def look_at(name: str, arguments: str) -> PastCall:
 
 def _look(name: str, arguments: str) -> PastCall:
     words = tool_words(name)
-    is_file = bool(words & FILE_WORDS) and not words & SHELL_WORDS
+    is_file = bool(words & (FILE_WORDS | GETS)) and not words & SHELL_WORDS
     if is_file and words & _READS:
         return PastCall(name, arguments, _NOTHING, "", ())
     # the content of a file may be long, and says nothing about where it is
     text = _texts(arguments, longest=_MAX_PATH if is_file else _MAX_TEXT)
     if is_file:
         text, leaves = "> " + text.replace("\n", "\n> "), _OF_FILES
-    elif _ANY.search(text) is None:
-        leaves = _NOTHING
     else:
-        leaves = frozenset(name for name, pattern in _COMPILED.items() if pattern.search(text))
+        leaves = _leaves(text)
     addresses = tuple(dict.fromkeys(_ADDRESS.findall(text)[:64])) if "address" in leaves else ()
     return PastCall(name, arguments, leaves, text, addresses)
+
+
+def _leaves(text: str) -> Leaves:
+    words = frozenset(_WORD.findall(text))
+    found = [name for name, signs in _SIGNS.items() if any(sign in text for sign in signs)]
+    found += [name for name, of_it in _WORDS.items() if not words.isdisjoint(of_it)]
+    if any(word[0] == "-" and word[-1] in "oO" for word in words):
+        found.append("file")
+    return frozenset(found)
 
 
 _known_look = lru_cache(maxsize=4_096)(_look)
@@ -130,7 +146,8 @@ def _texts(arguments: str, *, longest: int) -> str:
 
 
 def value_of(arguments: str) -> dict[str, object]:
-    """Return the arguments of a call. A client may send back anything: what is no object has nothing."""
+    """Return the arguments of a call. A client may send back anything: what is no object is
+    empty."""
     try:
         value: object = loads_arguments(arguments)
     except ValueError:
@@ -193,15 +210,18 @@ def as_commands(name: str, surface: Surface) -> list[str]:
 
 
 _CDS = re.compile(
-    r"(?m)(?:^|[;&|{]|\bdo\b|\bthen\b)[ \t]*((?:cd|pushd|popd)\b(?:[ \t]+[^\s;&|()]+)*)(?=[ \t]*(?:$|[;&|]))"
+    r"(?m)(?:^|[;&|{]|\bdo\b|\bthen\b)[ \t]{0,40}"
+    r"((?:cd|pushd|popd)\b(?:[ \t]{1,8}[^\s;&|(){}]+){0,4})"
+    r"(?=[ \t]{0,8}(?:$|[;&|]))"
 )
 
 
 def folders_of(call: PastCall) -> list[str]:
-    """Return the commands of a call by which its shell went to other folders."""
-    return [
-        found
+    """Return the last commands of a call by which its shell went to other folders."""
+    found = [
+        change
         for step in steps_of(call)
         if not step.path and not step.is_apart
-        for found in _CDS.findall(step.text[:_MAX_TEXT])
+        for change in _CDS.findall(step.text[-_MAX_LOOKED_AT:])
     ]
+    return found[-_MAX_CHANGES:]

@@ -6,13 +6,14 @@ Must not know: how anything is read.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from policy.effects.history.past_calls import MAKES, PastCall, folders_of, steps_of
 from policy.effects.places import Places
-from policy.effects.shell.run.earlier import EarlierStep
+from policy.effects.shell.earlier import EarlierStep
 from policy.effects.touch import Touch
 from policy.patterns import compile_re2
 
@@ -20,11 +21,13 @@ MAX_STEPS = 24
 """Earlier calls that are read with a call."""
 _MAX_CHARS = 48 * 1024
 _MAX_FOLDERS = 16
+_MAX_FOREIGN = 64
 _MAX_NAMES = 48
 _SHORT = 3
 _ONLY_READ = frozenset(
-    """cat ls head tail wc grep egrep fgrep rg echo printf pwd stat file diff tree du df sort uniq cut which type true false test [ cd
-    date whoami uname id basename dirname realpath readlink jq less more nl tr""".split()
+    "cat ls head tail wc grep egrep fgrep rg echo printf pwd stat file diff tree du df sort uniq"
+    " cut which type true false test [ cd date whoami uname id basename dirname realpath readlink jq"
+    " less more nl tr".split()
 )
 """Commands that neither run a file nor send anything."""
 _TOKEN = re.compile(r"[\w.~@%+/-]{2,200}")
@@ -87,20 +90,24 @@ class _Choice:
         self._before, self._wants, self._places = before, wants, places
         self._names = dict.fromkeys(name for name in wants.names if name)
         self._pattern: Any = None
-        self._foreign = {
+        foreign = (
             place
             for place, past in enumerate(before)
             if past.addresses and "file" in past.leaves and wants.opens and self._is_foreign(past)
-        }
+        )
+        self._foreign = frozenset(
+            place for place in islice(foreign, _MAX_FOREIGN) if steps_of(before[place])
+        )
 
     def choose(self) -> Chosen:
         taken: list[tuple[EarlierStep, ...]] = []
         calls = chars = folders = 0
         is_whole, is_rooted = True, False
         for place, past in enumerate(self._before):
-            if place in self._foreign or self._matters(past):
-                if calls >= MAX_STEPS or chars + len(past.arguments) > _MAX_CHARS:
-                    is_whole = is_whole and place not in self._foreign
+            is_full = calls >= MAX_STEPS or chars + len(past.arguments) > _MAX_CHARS
+            if place in self._foreign or (not is_full and self._matters(past) and steps_of(past)):
+                if is_full:
+                    is_whole = False
                     continue
                 calls, chars = calls + 1, chars + len(past.arguments)
                 taken.append(steps_of(past))

@@ -114,6 +114,9 @@ def _find_deletes(roots: list[Word], texts: list[str], findings: Findings) -> No
 def link(command: Command, args: Args, findings: Findings) -> None:
     """`ln TARGET... LINK`: note under which paths the targets can be reached from now on."""
     names = list(args.operands[:_MAX_NAMES])
+    if any(word.text is None for word in names):
+        # what may be any path would be all of them
+        return
     folder = args.first("-t|--target-directory")
     path = ""
     if folder is None and len(names) > 1:

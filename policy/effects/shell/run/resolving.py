@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from policy.effects.shell.command import Resolved
+from policy.effects.shell.earlier import FAULTS, EarlierStep, Keeps, run_earlier
 from policy.effects.shell.parse.budget import MAX_TEXT_BYTES, NotRead, OutOfWork
 from policy.effects.shell.parse.parsing import parse
 from policy.effects.shell.run.dispatching import dispatch
-from policy.effects.shell.run.earlier import FAULTS, EarlierStep, Keeps, run_earlier
 from policy.effects.shell.run.finished_commands import commands_of
 from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.values import as_text, is_known, without_signs
