@@ -32,16 +32,11 @@ from policy.effects.history.past_calls import (
     past_calls,
     results_of,
 )
-from policy.effects.history.relevance import Chosen, choose, wants_of
+from policy.effects.history.relevance import Chosen, Wants, choose, stays_in, wants_of
 from policy.effects.places import Places
 from policy.effects.surface_parts import Surface
 from policy.effects.touch import LocatedEffect, Source, Touch, in_folder
 from protocol.request import Turn
-
-_USER_FOLDERS = frozenset(
-    "desktop documents downloads library movies music pictures photos public videos appdata"
-    " onedrive dropbox".split()
-)
 
 
 class History:
@@ -63,17 +58,24 @@ class History:
 
     def touch(self, call: ToolCall, alone: Touch, places: Places) -> Touch:
         """Return what a call does after all that came before. `alone`: what it does by itself."""
-        found = _Sequel(alone)
-        if (texts := _texts_of(call, alone.surface, places)) and (before := self._before(call)):
-            sends = any(text.source == "network" for text in texts)
-            chosen = choose(before, wants_of(alone, sends=sends), places)
+        if not (self._answer or self._is_continued):
+            return alone
+        found, chosen = _Sequel(alone), Chosen()
+        texts = _texts_of(call, alone.surface, places)
+        wants = wants_of(alone, sends=any(text.source == "network" for text in texts))
+        if texts and (before := self._before(call)):
+            chosen = choose(before, wants, places)
             for text in texts if chosen.steps else ():
                 found.read(text, chosen, places)
         for argument, scope, target, sent in sent_by(alone, places):
-            if is_given_away(self._secrets(places), sent):
+            if is_given_away(self._secrets(places), sent + _written(chosen, wants)):
                 effect = Effect.of("secret", scope, target, by=call.name)
                 found.acts[LocatedEffect("network", argument, effect)] = None
         return found.touch()
+
+    @cached_property
+    def _is_continued(self) -> bool:
+        return any(turn.role == "assistant" for turn in self._turns)
 
     @cached_property
     def _earlier(self) -> list[PastCall]:
@@ -91,6 +93,17 @@ class History:
             results = results_of(self._turns, [call.id for call in calls[:MAX_READERS]])
             self._values[places] = values_in(calls[:MAX_READERS], results, places)
         return self._values[places]
+
+
+def _written(chosen: Chosen, wants: Wants) -> str:
+    """What earlier calls wrote into files that a call names."""
+    texts = (
+        step.text
+        for step in chosen.steps
+        if (step.path or (">" in step.text and "://" not in step.text))
+        and any(len(name) > 2 and name in (step.path or step.text) for name in wants.names)
+    )
+    return "\n".join(texts)
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -133,7 +146,7 @@ class _Sequel:
         from policy.effects.shell.reading import read, read_after
 
         def keeps(folder: str, ago: int) -> bool:
-            return not (text.is_apart and ago == 0) and _stays_in(folder, ago, places)
+            return not (text.is_apart and ago == 0) and stays_in(folder, ago, places)
 
         reading = read_after(text.text, places, chosen.steps, keeps)
         known = frozenset(read(text.text, places).effects)
@@ -155,16 +168,3 @@ class _Sequel:
             return self._alone
         kinds = frozenset(act.effect.kind for act in acts)
         return msgspec.structs.replace(self._alone, acts=acts, unsure=unsure, kinds=kinds)
-
-
-def _stays_in(folder: str, ago: int, places: Places) -> bool:
-    """Is a shell still in the folder to which it went so many calls ago? Where nobody says which
-    folder the project is, one in a home may be it. Shells that begin anew for each call go to `..`
-    in each, so only the last one counts."""
-    where = places.place(folder)
-    if where.path.startswith(".."):
-        return ago == 0 and not where.path.strip("./")
-    if where.scope not in ("home", "unknown") or where.whole:
-        return True
-    first = where.path.removeprefix("~/").partition("/")[0].casefold()
-    return places.project.startswith(("/", "~")) or first.startswith(".") or first in _USER_FOLDERS

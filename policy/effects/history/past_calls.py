@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
@@ -35,12 +36,15 @@ Leaves = frozenset[str]
 `file`."""
 _NOTHING: Leaves = frozenset()
 _OF_FILES: Leaves = frozenset(("file", "address"))
-MAKES = (
+MAKES = re.compile(
     r">|\s-[a-zA-Z]*[oO]\b|\s--?out(?:put|file)?\b|\bof=|\bopen\(|\b(?:cp|mv|ln|install|tee|rsync"
     r"|scp|sftp|wget|dd|sponge|split|patch|clone|remote|submodule|download|aria2c|xxd|tar|zip|7z\w?"
     r"|gzip|gpg|touch|sed)\b"
 )
 """What in a text for a shell stands before the name of a file that it makes."""
+_SEGMENT = re.compile(r"[^;|&\n]+")
+_NAME = re.compile(r"[^\s/<>(){}$,:=@]{1,255}(?=/?(?:[\s<>(){}$,:=@?#]|\Z))")
+_MAX_MADE = 256
 _WORD = re.compile(r"-{0,2}\w+")
 _MAKERS = frozenset(
     "cp mv ln install tee rsync scp sftp wget dd sponge split patch clone remote submodule download"
@@ -62,6 +66,7 @@ _SIGNS = {
 _SILENT = re.compile(r"(?:\d|&)?>{1,3}[ \t]{0,8}(?:/dev/(?:null|stderr|stdout)|&\d)")
 """Redirects that leave no file."""
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{1,20}://|\bgit@)[^\s,;|<>()]{1,300}", re.IGNORECASE)
+_PATCHED = re.compile(r"(?m)^(?:\*\*\*|\+\+\+) .{1,400}$")
 _PLAIN = str.maketrans("", "", "\"'\\")
 """What a shell takes out of a word: `i."s"h` is `i.sh`."""
 _READS = frozenset("read view ls list glob grep search find get todo think plan task".split())
@@ -72,13 +77,14 @@ _EDITS = frozenset(
 
 class PastCall(msgspec.Struct, frozen=True):
     """An earlier call. `text`: of all its arguments, without quotes; `addresses`: that stand in
-    it."""
+    it; `makes`: the names of files that it may have made."""
 
     name: str
     arguments: str
     leaves: Leaves
     text: str
     addresses: tuple[str, ...]
+    makes: frozenset[str]
 
 
 def past_calls(turns: Sequence[Turn]) -> Iterator[ToolUsePart]:
@@ -117,7 +123,7 @@ def _look(name: str, arguments: str) -> PastCall:
     words = tool_words(name)
     is_file = bool(words & (FILE_WORDS | GETS)) and not words & SHELL_WORDS
     if is_file and words & _READS:
-        return PastCall(name, arguments, _NOTHING, "", ())
+        return PastCall(name, arguments, _NOTHING, "", (), frozenset())
     # the content of a file may be long, and says nothing about where it is
     text = _texts(arguments, longest=_MAX_PATH if is_file else _MAX_TEXT)
     if is_file:
@@ -125,7 +131,18 @@ def _look(name: str, arguments: str) -> PastCall:
     else:
         leaves = _leaves(text)
     addresses = tuple(dict.fromkeys(_ADDRESS.findall(text)[:64])) if "address" in leaves else ()
-    return PastCall(name, arguments, leaves, text, addresses)
+    makes = frozenset(_made(text) if "file" in leaves else ())
+    return PastCall(name, arguments, leaves, text, addresses, makes)
+
+
+def _made(text: str) -> Iterator[str]:
+    names = (
+        name
+        for segment in _SEGMENT.findall(text)
+        if (maker := MAKES.search(segment)) is not None
+        for name in _NAME.findall(segment, maker.end())
+    )
+    return islice(names, _MAX_MADE)
 
 
 def _leaves(text: str) -> Leaves:
@@ -141,7 +158,11 @@ _known_look = lru_cache(maxsize=4_096)(_look)
 
 
 def _texts(arguments: str, *, longest: int) -> str:
-    texts = (text for text in every_text(value_of(arguments)) if len(text) <= longest)
+    texts = (
+        # a long patch names its files between its lines
+        text if len(text) <= longest else "\n".join(_PATCHED.findall(text[:_MAX_TEXT]))
+        for text in every_text(value_of(arguments))
+    )
     return _SILENT.sub("", "\n".join(texts)[:_MAX_TEXT]).translate(_PLAIN)
 
 

@@ -7,15 +7,13 @@ Must not know: how anything is read.
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import msgspec
 
-from policy.effects.history.past_calls import MAKES, PastCall, folders_of, steps_of
+from policy.effects.history.past_calls import PastCall, folders_of, steps_of
 from policy.effects.places import Places
 from policy.effects.shell.earlier import EarlierStep
 from policy.effects.touch import Touch
-from policy.patterns import compile_re2
 
 MAX_STEPS = 24
 """Earlier calls that are read with a call."""
@@ -23,7 +21,9 @@ _MAX_CHARS = 48 * 1024
 _MAX_FOLDERS = 16
 _MAX_FOREIGN = 64
 _MAX_NAMES = 48
-_SHORT = 3
+_MAX_DEPTH = 3
+_SEPARATED = re.compile(r"[=@:,\s]")
+_GLOBBED = re.compile(r"[*?\[{][^/]*")
 _ONLY_READ = frozenset(
     "cat ls head tail wc grep egrep fgrep rg echo printf pwd stat file diff tree du df sort uniq"
     " cut which type true false test [ cd date whoami uname id basename dirname realpath readlink jq"
@@ -32,7 +32,11 @@ _ONLY_READ = frozenset(
 """Commands that neither run a file nor send anything."""
 _TOKEN = re.compile(r"[\w.~@%+/-]{2,200}")
 _ABSOLUTE = re.compile(r"(?:cd|pushd)(?:[ \t]+-[LPe])*(?:[ \t]+[\"']?(?:[/~]|\$\{?HOME\b).*)?")
-_LITERAL = re.compile(r"cd[ \t]+([\w./~-]+)")
+_LITERAL = re.compile(r"cd[ \t]+([/~][\w./-]*)")
+_USER_FOLDERS = frozenset(
+    "desktop documents downloads library movies music pictures photos public videos appdata"
+    " onedrive dropbox".split()
+)
 
 
 class Wants(msgspec.Struct, frozen=True):
@@ -61,14 +65,13 @@ def wants_of(touch: Touch, *, sends: bool) -> Wants:
 
 
 def _names_in(word: str) -> Iterator[str]:
-    """The names in a word under which earlier calls may have made what it means."""
+    """The names in a word under which earlier calls may have made what it means; with a `*` behind
+    those that only begin so."""
     if word.startswith("--"):
         word = word.partition("=")[2]
-    for piece in re.split(r"[=@:,\s]", word[:4_096])[:8]:
-        path = re.split(r"[*?\[{]", piece, maxsplit=1)[0].rstrip("/")
-        base = path.rpartition("/")[2]
-        # a short name alone stands anywhere
-        yield "/".join(path.split("/")[-2:]) if len(base) < _SHORT else base
+    for piece in _SEPARATED.split(word[:4_096])[:8]:
+        steps = _GLOBBED.sub("*", piece).rstrip("/").split("/")
+        yield from steps[-_MAX_DEPTH:]
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -80,6 +83,19 @@ class Chosen(msgspec.Struct, frozen=True):
     is_foreign: bool = False
 
 
+def stays_in(folder: str, ago: int, places: Places) -> bool:
+    """Is a shell still in the folder to which it went so many calls ago? Where nobody says which
+    folder the project is, one in a home may be it. Shells that begin anew for each call go to `..`
+    in each, so only the last one counts."""
+    where = places.place(folder)
+    if where.path.startswith(".."):
+        return ago == 0 and not where.path.strip("./")
+    if where.scope not in ("home", "unknown") or where.whole:
+        return True
+    first = where.path.removeprefix("~/").partition("/")[0].casefold()
+    return places.project.startswith(("/", "~")) or first.startswith(".") or first in _USER_FOLDERS
+
+
 def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:
     """Choose among earlier calls, newest first."""
     return _Choice(before, wants, places).choose()
@@ -88,8 +104,8 @@ def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:
 class _Choice:
     def __init__(self, before: Sequence[PastCall], wants: Wants, places: Places) -> None:
         self._before, self._wants, self._places = before, wants, places
-        self._names = dict.fromkeys(name for name in wants.names if name)
-        self._pattern: Any = None
+        self._names = dict.fromkeys(name for name in wants.names if name[-1:] not in ("", "*"))
+        self._prefixes = [name[:-1] for name in wants.names if name[-1:] == "*"]
         foreign = (
             place
             for place, past in enumerate(before)
@@ -138,17 +154,12 @@ class _Choice:
             return True
         if "setting" in leaves and self._is_set(past.text):
             return True
-        return "file" in leaves and self._wants.opens and self._makes_named(past.text)
+        return "file" in leaves and self._wants.opens and self._makes_named(past.makes)
 
-    def _makes_named(self, text: str) -> bool:
-        if not any(name in text for name in self._names):
-            return False
-        if self._pattern is None:
-            names = "|".join(map(re.escape, self._names))
-            self._pattern = compile_re2(
-                rf"(?:{MAKES})(?:[^;|&\n]*[^\w.-])?(?:{names})(?:[^\w.-]|$)"
-            )
-        return self._pattern.search(text) is not None
+    def _makes_named(self, makes: frozenset[str]) -> bool:
+        return not makes.isdisjoint(self._names) or any(
+            name.startswith(prefix) for prefix in self._prefixes for name in makes
+        )
 
     def _is_set(self, text: str) -> bool:
         wants = self._wants
@@ -165,17 +176,17 @@ class _Choice:
 
     def _look_behind(self, past: PastCall) -> None:
         """What a file was made of may have been made before."""
-        before = len(self._names)
         for token in _TOKEN.findall(past.text[:2_048]):
-            if before + _MAX_NAMES <= len(self._names):
+            if len(self._names) >= 2 * _MAX_NAMES:
                 break
             if "/" in token or "." in token:
-                self._names |= dict.fromkeys(name for name in _names_in(token) if len(name) > 1)
-        if len(self._names) > before:
-            self._pattern = None
+                self._names |= dict.fromkeys(filter(None, _names_in(token)))
 
     def _stays(self, steps: Sequence[EarlierStep]) -> bool:
-        """Is the folder that they lead to surely the project's? Then nothing is different."""
-        changes = steps[0].text if len(steps) == 1 else "" if not steps else "?"
+        """Do they lead to a folder that the project is, or may be? Then nothing is different."""
+        changes = "\n".join(step.text for step in steps)
         match = _LITERAL.fullmatch(changes)
-        return not changes or (match is not None and self._places.place(match[1]).path == ".")
+        if match is None:
+            return not changes
+        is_kept = stays_in(match[1], 1, self._places)
+        return not is_kept or self._places.place(match[1]).path == "."
