@@ -124,8 +124,7 @@ def _look(name: str, arguments: str) -> PastCall:
     is_file = bool(words & (FILE_WORDS | GETS)) and not words & SHELL_WORDS
     if is_file and words & _READS:
         return PastCall(name, arguments, _NOTHING, "", (), frozenset())
-    # the content of a file may be long, and says nothing about where it is
-    text = _texts(arguments, longest=_MAX_PATH if is_file else _MAX_TEXT)
+    text = _texts(arguments, is_file=is_file)
     if is_file:
         text, leaves = "> " + text.replace("\n", "\n> "), _OF_FILES
     else:
@@ -157,12 +156,14 @@ def _leaves(text: str) -> Leaves:
 _known_look = lru_cache(maxsize=4_096)(_look)
 
 
-def _texts(arguments: str, *, longest: int) -> str:
-    texts = (
-        # a long patch names its files between its lines
-        text if len(text) <= longest else "\n".join(_PATCHED.findall(text[:_MAX_TEXT]))
-        for text in every_text(value_of(arguments))
-    )
+def _texts(arguments: str, *, is_file: bool) -> str:
+    texts = every_text(value_of(arguments))
+    if is_file:
+        # content says nothing about where it is, but for a patch, which names its files
+        texts = (
+            "\n".join(_PATCHED.findall(text[:_MAX_TEXT])) if "\n" in text else text[:_MAX_PATH]
+            for text in texts
+        )
     return _SILENT.sub("", "\n".join(texts)[:_MAX_TEXT]).translate(_PLAIN)
 
 

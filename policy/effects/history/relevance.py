@@ -22,6 +22,7 @@ _MAX_FOLDERS = 16
 _MAX_FOREIGN = 64
 _MAX_NAMES = 48
 _MAX_DEPTH = 3
+_OPTION = re.compile(r"-{1,2}[\w-]*")
 _SEPARATED = re.compile(r"[=@:,\s]")
 _GLOBBED = re.compile(r"[*?\[{][^/]*")
 _ONLY_READ = frozenset(
@@ -52,7 +53,9 @@ def wants_of(touch: Touch, *, sends: bool) -> Wants:
     """Return what a call may build on, from what is known of it alone. `sends`: it sends files."""
     names: dict[str, None] = {}
     for command in touch.commands:
-        words = [*command.words, *(redirect.target for redirect in command.redirects)]
+        # a program's name is that of a file where it says its folder
+        first = 0 if command.words and "/" in command.words[0].known else 1
+        words = [*command.words[first:], *(redirect.target for redirect in command.redirects)]
         if command.stdin.path is not None:
             words.append(command.stdin.path)
         for word in words[:_MAX_NAMES]:
@@ -67,8 +70,8 @@ def wants_of(touch: Touch, *, sends: bool) -> Wants:
 def _names_in(word: str) -> Iterator[str]:
     """The names in a word under which earlier calls may have made what it means; with a `*` behind
     those that only begin so."""
-    if word.startswith("--"):
-        word = word.partition("=")[2]
+    if word.startswith("-"):
+        word = _OPTION.sub("", word[:4_096], count=1)
     for piece in _SEPARATED.split(word[:4_096])[:8]:
         steps = _GLOBBED.sub("*", piece).rstrip("/").split("/")
         yield from steps[-_MAX_DEPTH:]
@@ -104,8 +107,8 @@ def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:
 class _Choice:
     def __init__(self, before: Sequence[PastCall], wants: Wants, places: Places) -> None:
         self._before, self._wants, self._places = before, wants, places
-        self._names = dict.fromkeys(name for name in wants.names if name[-1:] not in ("", "*"))
-        self._prefixes = [name[:-1] for name in wants.names if name[-1:] == "*"]
+        self._names = dict.fromkeys(name for name in wants.names if name[-1:] not in ("", "*", "."))
+        self._prefixes = [name[:-1] for name in wants.names if name[1:][-1:] == "*"]
         foreign = (
             place
             for place, past in enumerate(before)
