@@ -7,7 +7,7 @@ from typing import Any
 
 from policy.base import ToolCall
 from policy.effects.argument_names import dialect_of_tool
-from policy.effects.history.conversation import History
+from policy.effects.history.conversation import EarlierCalls
 from policy.effects.places import NOWHERE, Places
 from policy.effects.sql import ANY, Kind, NotOneStatement, kinds_of
 from policy.effects.sql_effects import read_sql
@@ -31,7 +31,7 @@ class Looks:
     """What rules examine in one call, computed once for all of them."""
 
     def __init__(
-        self, call: ToolCall, places: Places = NOWHERE, history: History | None = None
+        self, call: ToolCall, places: Places = NOWHERE, history: EarlierCalls | None = None
     ) -> None:
         self._call, self._history = call, history
         self.places = places

@@ -306,6 +306,7 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> CaseOutcome:
         repeat=begun.repeat,
         action=decided.get("action") or "",
         audit=decided.get("audit") or "",
+        why=(record or {}).get("why") or "",
     )
 
 

@@ -58,6 +58,8 @@ class CaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a protocol wanted, which may be more than the verdict: one that only observes allows all
     the same."""
     audit: str = ""
+    why: str = ""
+    """What the call would have done that was objected to, in a sentence."""
     """Why a person should look at it, where the series chooses calls for that."""
     repeat: int = 0
 
@@ -149,6 +151,7 @@ class _One(Fed):
             action=action,
             audit=audit,
             repeat=repeat,
+            why=self.why(block),
         )
 
     def _verdict(self, case: Case) -> tuple[Verdict, str, str, str]:

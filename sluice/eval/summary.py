@@ -307,4 +307,6 @@ def _case(case: Case, outcome: CaseOutcome) -> dict[str, Any]:
         made["action"] = outcome.action
     if outcome.audit:
         made["audit"] = outcome.audit
+    if outcome.why:
+        made["why"] = outcome.why
     return made

@@ -162,8 +162,7 @@ def test_calls_of_the_same_answer_count(kind: str) -> None:
     verdicts = [
         policy.on_tool_call(_tool_call(call, block)) for block, call in enumerate(STOPPED[kind])
     ]
-    blocked = [number for number, verdict in enumerate(verdicts) if isinstance(verdict, Block)]
-    assert blocked and blocked[-1] == len(verdicts) - 1
+    assert not isinstance(verdicts[-1], Allow)
 
 
 READS: dict[str, tuple[Call, str]] = {

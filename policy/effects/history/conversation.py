@@ -39,7 +39,7 @@ from policy.effects.touch import LocatedEffect, Source, Touch, in_folder
 from protocol.request import Turn
 
 
-class History:
+class EarlierCalls:
     """The calls of earlier answers, and those of the present one that were released.
 
     What it says of a call depends on the request and the calls before it in the answer alone. A
