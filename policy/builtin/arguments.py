@@ -3,11 +3,10 @@ it was escaped."""
 
 import json
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from policy.base import ToolCall
 from policy.effects.argument_names import dialect_of_tool
-from policy.effects.history.conversation import EarlierCalls
 from policy.effects.places import NOWHERE, Places
 from policy.effects.sql import ANY, Kind, NotOneStatement, kinds_of
 from policy.effects.sql_effects import read_sql
@@ -20,6 +19,9 @@ from protocol.bytes.folding import fold, is_plain, without_unseen
 from protocol.request import Tool
 from protocol.server_tools.typed import as_function
 
+if TYPE_CHECKING:
+    from policy.effects.history.conversation import EarlierCalls
+
 Json = Any
 
 
@@ -31,7 +33,7 @@ class Looks:
     """What rules examine in one call, computed once for all of them."""
 
     def __init__(
-        self, call: ToolCall, places: Places = NOWHERE, history: EarlierCalls | None = None
+        self, call: ToolCall, places: Places = NOWHERE, history: "EarlierCalls | None" = None
     ) -> None:
         self._call, self._history = call, history
         self.places = places

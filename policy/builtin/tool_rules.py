@@ -9,16 +9,18 @@ exactly, and vouches for no arguments with a key that only looks like its own.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
 
 from policy.base import ALLOW, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import Rule, ToolRulesOptions
 from policy.effect_sentences import describe_unsure
-from policy.effects.history.conversation import EarlierCalls
 from policy.effects.places import Places
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
+
+if TYPE_CHECKING:
+    from policy.effects.history.conversation import EarlierCalls
 
 
 class RuleMatch(NamedTuple):
@@ -89,6 +91,9 @@ class ToolRules(Policy):
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
         if self._remembers:
+            # loads what reads shell texts, which only rules about effects need
+            from policy.effects.history.conversation import EarlierCalls
+
             # what the client sent, whatever policies make of it
             clone._history = EarlierCalls(context.request.turns)
         return clone

@@ -12,13 +12,13 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from urllib.parse import unquote_plus
 
 from policy.base import ToolCall
 from policy.effects.effect import Scope
 from policy.effects.history.past_calls import value_of
 from policy.effects.network import host_scope
 from policy.effects.places import Places
+from policy.effects.sent_secrets import unescaped
 from policy.effects.surface import surface_of
 from policy.effects.touch import Touch
 from protocol.request import ToolUsePart
@@ -104,7 +104,7 @@ def _values(result: str) -> Iterator[str]:
 
 def is_given_away(values: Iterable[str], text: str) -> bool:
     """Is one of the values in a text, as it stands, escaped, in base64 or in hexadecimal?"""
-    forms = [text, unquote_plus(text)] if "%" in text or "+" in text else [text]
+    forms = [text, unescaped(text)]
     packed = islice(dict.fromkeys(_PACKED.findall(text)), _MAX_PACKED)
     forms += [plain for token in packed for plain in _unpacked(token)]
     return any(value in form for value in values for form in forms)

@@ -16,7 +16,7 @@ import msgspec
 from policy.base import ToolCall
 from policy.effects.argument_names import FILE_WORDS, GETS, SHELL_WORDS, tool_words
 from policy.effects.argument_values import every_text, quoted
-from policy.effects.shell.earlier import EarlierStep
+from policy.effects.shell.run.resolving import EarlierStep
 from policy.effects.surface import surface_of
 from policy.effects.surface_parts import Surface
 from protocol.bytes.json_strict import loads_arguments

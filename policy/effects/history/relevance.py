@@ -12,7 +12,7 @@ import msgspec
 
 from policy.effects.history.past_calls import PastCall, folders_of, steps_of
 from policy.effects.places import Places
-from policy.effects.shell.earlier import EarlierStep
+from policy.effects.shell.run.resolving import EarlierStep
 from policy.effects.touch import Touch
 
 MAX_STEPS = 24

@@ -11,9 +11,8 @@ from policy.effects.effect import Effect
 from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.effects_of import effects_of
-from policy.effects.shell.earlier import EarlierStep, Keeps
 from policy.effects.shell.programs.code import Runner
-from policy.effects.shell.run.resolving import resolve
+from policy.effects.shell.run.resolving import EarlierStep, Keeps, resolve
 from policy.effects.stored import stored_in
 from protocol.bytes.folding import fold
 

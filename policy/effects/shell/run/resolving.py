@@ -2,13 +2,19 @@
 raises; its work is bounded."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from policy.effects.shell.command import Resolved
-from policy.effects.shell.earlier import FAULTS, EarlierStep, Keeps, run_earlier
-from policy.effects.shell.parse.budget import MAX_TEXT_BYTES, NotRead, OutOfWork
+from policy.effects.shell.parse.budget import (
+    MAX_NODES,
+    MAX_TEXT_BYTES,
+    NotRead,
+    OutOfWork,
+    StepBudget,
+)
 from policy.effects.shell.parse.parsing import parse
 from policy.effects.shell.run.dispatching import dispatch
 from policy.effects.shell.run.finished_commands import commands_of
@@ -21,6 +27,36 @@ _UNSEEN = re.compile(
 _BLANKS = re.compile("[\v\f\x85\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _WIDE = {0xFF00 + code: 0x20 + code for code in range(0x01, 0x5F)}
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_FAULTS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    re.error,
+)
+"""What the machine should never raise: a text that makes it do so is not understood."""
+_LEAST_NODES = 80
+
+
+class EarlierStep(msgspec.Struct, frozen=True):
+    """One thing that an earlier call did: a text for a shell, or, with a `path`, what was written
+    into the file there.
+
+    `adds`: in the place of `old`, or behind what the file held. `is_apart`: in a folder of its own,
+    where it left the shell's folder alone.
+    """
+
+    text: str
+    path: str = ""
+    adds: bool = False
+    old: str = ""
+    is_apart: bool = False
+
+
+Keeps = Callable[[str, int], bool]
+"""Does the shell stay in a folder to which it went so many steps ago?"""
 
 
 def plain(text: str) -> str:
@@ -54,7 +90,7 @@ def resolve(
     is_whole = True
     if earlier:
         steps = [step if step.path else replace(step, text=plain(step.text)) for step in earlier]
-        is_whole = run_earlier(machine, steps, keeps)
+        is_whole = _run_earlier(machine, steps, keeps)
     since, before = len(machine.drafts), dict(machine.files)
     try:
         body, errors = parse(plain(text), machine.budget)
@@ -64,7 +100,7 @@ def resolve(
         machine.finish()
     except (OutOfWork, NotRead) as error:
         machine.unsure(error.reason)
-    except FAULTS as error:
+    except _FAULTS as error:
         # Nothing here should raise; if something does, the text is one that is not understood.
         machine.unsure(f"parse: {type(error).__name__}")
     commands = commands_of(machine)
@@ -82,3 +118,44 @@ def resolve(
         since,
         is_whole,
     )
+
+
+def _run_earlier(machine: Machine, steps: Sequence[EarlierStep], keeps: Keeps) -> bool:
+    """Run the steps in their order; say whether all of them were read.
+
+    What could not be read of them says nothing about the text that follows, which has a budget of
+    its own.
+    """
+    is_whole = True
+    values = machine.variables.values
+    for number, step in enumerate(steps):
+        machine.budget = StepBudget(max(_LEAST_NODES, MAX_NODES // len(steps)))
+        folder = values.pop("PWD", None) if step.is_apart else values.get("PWD")
+        try:
+            if step.path:
+                _write(machine, step)
+            else:
+                body, _ = parse(step.text, machine.budget)
+                machine.run(body, None)
+        except (NotRead, *_FAULTS):
+            is_whole = False
+        values = machine.variables.values
+        if step.is_apart:
+            values.pop("PWD", None)
+            if folder is not None:
+                values["PWD"] = folder
+        elif (now := machine.cwd()) and not keeps(machine.word(now).known, len(steps) - 1 - number):
+            del values["PWD"]
+    machine.called.update(machine.functions)
+    machine.reasons.clear()
+    machine.variables.noted.clear()
+    machine.budget = StepBudget()
+    return is_whole
+
+
+def _write(machine: Machine, step: EarlierStep) -> None:
+    known = machine.files.get(machine.path(step.path)) if step.old else None
+    if known is not None and step.old in known:
+        machine.write(step.path, known.replace(step.old, step.text, 1))
+    else:
+        machine.write(step.path, step.text, is_more=step.adds)
