@@ -35,6 +35,7 @@ BUILT_IN = {
     "noop": "policy.builtin.noop:Noop",
     "uppercase": "policy.builtin.uppercase:Uppercase",
     "tool_rules": "policy.builtin.tool_rules:ToolRules",
+    "session_rules": "policy.builtin.session_rules:SessionRules",
     "tool_judge": "policy.builtin.tool_judge:ToolJudge",
     "control": "policy.builtin.control:Control",
     "text_replace": "policy.builtin.text_replace:TextReplace",

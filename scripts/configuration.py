@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from policy import preset_files
 from policy.builtin import control_options as control
-from policy.builtin import rule_options, text_replace, tool_judge
+from policy.builtin import rule_options, session_options, text_replace, tool_judge
 from policy.loading import BUILT_IN
 from policy.monitors import effect_monitor
 from policy.monitors import model as model_monitor
@@ -120,6 +120,10 @@ _SECTIONS: dict[type[BaseModel], str] = {
     control.OnCritical: "control: on_critical",
     control.AuditOptions: "control: audit",
     control.AuditBudget: "control: audit: budget",
+    session_options.SessionRulesOptions: "session_rules",
+    session_options.LabelRule: "session_rules: labels[]",
+    session_options.SessionRule: "session_rules: rules[]",
+    session_options.Total: "session_rules: rules[]: total",
     tool_judge.ToolJudgeOptions: "tool_judge",
     text_replace.TextReplaceOptions: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",

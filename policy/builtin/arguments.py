@@ -3,7 +3,7 @@ it was escaped."""
 
 import json
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from policy.base import ToolCall
 from policy.effects.argument_names import dialect_of_tool
@@ -19,6 +19,9 @@ from protocol.bytes.folding import fold, is_plain, without_unseen
 from protocol.request import Tool
 from protocol.server_tools.typed import as_function
 
+if TYPE_CHECKING:
+    from policy.effects.history.conversation import EarlierCalls
+
 Json = Any
 
 
@@ -29,8 +32,10 @@ class Undecidable(ValueError):
 class Looks:
     """What rules examine in one call, computed once for all of them."""
 
-    def __init__(self, call: ToolCall, places: Places = NOWHERE) -> None:
-        self._call = call
+    def __init__(
+        self, call: ToolCall, places: Places = NOWHERE, history: "EarlierCalls | None" = None
+    ) -> None:
+        self._call, self._history = call, history
         self.places = places
         self._everywhere: list[str] | None = None
         self._kinds: dict[tuple[str, str], set[Kind] | None] = {}
@@ -69,8 +74,11 @@ class Looks:
 
     @cached_property
     def touch(self) -> Touch:
-        """What the call would do, read once whatever the rules."""
-        return touch_of(self._call, self.places, self.surface)
+        """What the call would do after those before it, read once whatever the rules."""
+        alone = touch_of(self._call, self.places, self.surface)
+        if self._history is None:
+            return alone
+        return self._history.touch(self._call, alone, self.places)
 
     @cached_property
     def surface(self) -> Surface:

@@ -91,11 +91,11 @@ class CompiledRule:
 
     def asks_effects_of(self, call: ToolCall) -> bool:
         """Is it a rule about what this call does?"""
-        return self._asks_effects_alone or (bool(self._effects) and self._is_about(call))
+        return self._asks_effects_alone or (bool(self._effects) and self.is_for(call))
 
     def overlooks(self, call: ToolCall, looks: Looks) -> bool:
         """Is it a rule about what this call does, which has more arguments than are looked at?"""
-        return bool(self._effects) and self._is_about(call) and not looks.touch.surface.is_whole
+        return bool(self._effects) and self.is_for(call) and not looks.touch.surface.is_whole
 
     def allows(self, call: ToolCall, looks: Looks) -> bool:
         """Do all conditions surely hold?"""
@@ -139,7 +139,8 @@ class CompiledRule:
             return self._schema is not None and self._schema.names(argument)
         return any(condition.covers(part, argument) for condition in self._effects)
 
-    def _is_about(self, call: ToolCall) -> bool:
+    def is_for(self, call: ToolCall) -> bool:
+        """Is it a rule about calls of this tool, whatever they do?"""
         return self._runs(call, NamePatterns.means) and self._names.means(call.name)
 
     def _has_secret(self, secrets: Secrets, looks: Looks) -> bool:

@@ -362,6 +362,10 @@ class ToolRulesOptions(StrictOptions):
     unread: Literal["block", "ask", "allow"] = "allow"
     """What to do with a call that has arguments which no rule can look at: text of a tool that
     nobody described. `allow` notes it on the record; `ask` leaves it to a judge of the series."""
+    memory: bool = True
+    """Also read each call as it would run after the earlier calls of its conversation: what they
+    downloaded or wrote, the folder they went to, secrets in their results. Rules about effects
+    only."""
     validate_schema: bool = False
     """Block calls that the client runs whose arguments do not fit the tool's schema. Providers
     check the arguments of their own tools."""

@@ -9,7 +9,7 @@ exactly, and vouches for no arguments with a key that only looks like its own.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from policy.base import ALLOW, Allow, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
@@ -19,6 +19,9 @@ from policy.claims.claims import NO_CLAIMS
 from policy.effect_sentences import describe_unsure
 from policy.effects.places import AUTO, places_of
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
+
+if TYPE_CHECKING:
+    from policy.effects.history.conversation import EarlierCalls
 
 _NOTED = Allow(reason="unread", rule="unread")
 """What becomes of a call with text that no rule could look at, where that is allowed."""
@@ -60,6 +63,7 @@ class ToolRules(Policy):
         self._ask = _compiled("ask", self.options.ask)
         self._schemas: dict[str, RuleSchema] = {}
         self._compiled = ToolSchemas()
+        self._history: EarlierCalls | None = None
         objecting = (*self.options.deny, *self.options.ask)
         self._claims = NO_CLAIMS
         self.reads_project = self.options.project == AUTO and any(
@@ -69,6 +73,7 @@ class ToolRules(Policy):
             rule.reads_effects for rule in objecting
         )
         self._reads = any(rule.reads_effects for rule in (*(allow or ()), *objecting))
+        self._remembers = self.options.memory and self._reads
         self.weight = weight_of((*(allow or ()), *objecting))
 
     def why_idle(self) -> str:
@@ -88,14 +93,26 @@ class ToolRules(Policy):
         )
 
     def for_call(self, context: Context) -> Self:
-        """Give the call its own compiled tool schemas."""
+        """Give the call its own compiled tool schemas, and the calls before it."""
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
         clone._claims = context.claims
+        if self._remembers:
+            # loads what reads shell texts, which only rules about effects need
+            from policy.effects.history.conversation import EarlierCalls
+
+            # what the client sent, whatever policies make of it
+            clone._history = EarlierCalls(context.request.turns)
         return clone
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
+        verdict = self._decide(call)
+        if self._history is not None and not isinstance(verdict, Block):
+            self._history.remember(call)
+        return verdict
+
+    def _decide(self, call: ToolCall) -> Verdict:
         looks = self.looks(call)
         if (
             self.options.validate_schema
@@ -128,7 +145,7 @@ class ToolRules(Policy):
         """Return what the rules see of a call."""
         options = self.options
         places = places_of(options.project, options.home, options.hosts, self._claims)
-        return Looks(call, places)
+        return Looks(call, places, self._history)
 
     def matching(self, call: ToolCall) -> Iterator[RuleMatch]:
         """Yield all rules that match a call, whichever decides: for people who ask why."""

@@ -89,7 +89,7 @@ def carries_secret(text: str) -> bool:
     of settings with several? Linear."""
     if secrets_in(text) or _is_dotenv(text):
         return True
-    plain = _unescaped(text)
+    plain = unescaped(text)
     if plain != text and secrets_in(plain.replace("+", " ")):
         return True
     packed = [
@@ -126,7 +126,8 @@ def _is_dotenv(text: str) -> bool:
     return sum(_STANDS_FOR.search(match[1]) is None for match in assignments) > 1
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
+    """Return a text with the characters for which escapes of addresses stand."""
     return (
         _ESCAPES.sub(
             lambda match: bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace"), text
@@ -175,7 +176,7 @@ def sends_key_astray(headers: Iterable[tuple[str, str]], url: str) -> bool:
 def asked_through(url: str) -> list[str]:
     """Return the addresses that stand whole in the values of another one, which may send whoever
     asks on to them."""
-    values = (_unescaped(match[1]) for match in _ASKED.finditer(url[:8_192]))
+    values = (unescaped(match[1]) for match in _ASKED.finditer(url[:8_192]))
     return [value for value in values if re.match(r"(?i)(?:https?:)?//", value)]
 
 
@@ -203,7 +204,7 @@ def local_file(url: str) -> str | None:
         if "//" in inner[: local.end()]
         else path
     )
-    return _unescaped(path if re.match(r"[\\/~]|[A-Za-z]:", path) else "/" + path)
+    return unescaped(path if re.match(r"[\\/~]|[A-Za-z]:", path) else "/" + path)
 
 
 def is_smuggling(url: str) -> bool:

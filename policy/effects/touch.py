@@ -110,8 +110,8 @@ class _Reader:
         if not surface.is_whole:
             self._unsure["size: more arguments than are looked at"] = None
         for text in surface.shell:
-            in_folder = _in_folder(text, self._places)
-            self._texts.append((in_folder, text.argument, None, text.is_guess))
+            read = in_folder(text, self._places)
+            self._texts.append((read, text.argument, None, text.is_guess))
         for use in surface.paths:
             self._path(use)
         left = _MAX_SHELL_WORK
@@ -202,8 +202,8 @@ def _read(surface: Surface, name: str, places: Places) -> Touch:
 _remembered = lru_cache(maxsize=16)(_read)
 
 
-def _in_folder(text: ShellText, places: Places) -> str:
-    """The text as it would run in its folder. Where no root of the project is known, a folder that
+def in_folder(text: ShellText, places: Places) -> str:
+    """Return the text as it would run in its folder. Where no root of the project is known, a folder that
     may be the project is ignored: its location is not known."""
     if not text.folder or (
         not places.project and places.place(text.folder).scope in ("project", "home", "unknown")

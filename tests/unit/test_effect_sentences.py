@@ -116,7 +116,7 @@ def test_no_credential_is_shown(text: str) -> None:
 
 
 def test_a_sentence_is_bounded_whatever_is_in_it() -> None:
-    places = Places("/p/" * 400, "/h")
+    places = Places(("/p/" * 400,), "/h")
     effect = Effect.of("delete", "home", "~/" + "\u05d0" * 300, wide=True, by="\u05d0" * 300)
     from policy.effect_sentences import describe
 

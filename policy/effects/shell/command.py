@@ -136,3 +136,7 @@ class Resolved(msgspec.Struct, frozen=True):
     unsure: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     """Files that the text writes, where what stands in them is known."""
+    since: int = 0
+    """The place of the text's first command, behind those of what ran before it."""
+    is_whole: bool = True
+    """Was all that ran before it read?"""

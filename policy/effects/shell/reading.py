@@ -12,7 +12,7 @@ from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.effects_of import effects_of
 from policy.effects.shell.programs.code import Runner
-from policy.effects.shell.run.resolving import resolve
+from policy.effects.shell.run.resolving import EarlierStep, Keeps, resolve
 from policy.effects.stored import stored_in
 from protocol.bytes.folding import fold
 
@@ -38,6 +38,10 @@ class Reading(msgspec.Struct, frozen=True):
     commands: tuple[Command, ...] = ()
     work: int = 0
     """What reading it took, counted in commands."""
+    is_secret: bool = False
+    """May it print secrets?"""
+    is_whole: bool = True
+    """Was all read that ran before it?"""
 
 
 def load() -> None:
@@ -50,6 +54,11 @@ def load() -> None:
 def read(text: str, places: Places = NOWHERE) -> Reading:
     """Return what a shell text would do. Never raises, bounded; the last texts are remembered."""
     return _reader(text)(text, places, 0)
+
+
+def read_after(text: str, places: Places, earlier: Sequence[EarlierStep], keeps: Keeps) -> Reading:
+    """Return what a text would do after all this has run: its own commands and effects alone."""
+    return _made(text, places, 0, earlier, keeps)
 
 
 def _runner(places: Places, depth: int, cut: list[str]) -> Runner:
@@ -86,11 +95,17 @@ def _stored(
     return effects
 
 
-def _made(text: str, places: Places, depth: int) -> Reading:
-    resolved = resolve(text, home=places.home, project=places.folder)
+def _made(
+    text: str,
+    places: Places,
+    depth: int,
+    earlier: Sequence[EarlierStep] = (),
+    keeps: Keeps = lambda folder, ago: True,
+) -> Reading:
+    resolved = resolve(text, home=places.home, project=places.folder, earlier=earlier, keeps=keeps)
     cut: list[str] = []
     run = _runner(places, depth, cut)
-    outcome = effects_of(resolved.commands, places, run=run)
+    outcome = effects_of(resolved.commands, places, run=run, since=resolved.since)
     effects = outcome.effects
     if resolved.unsure and _BOMB.search(text[:4096]):
         effects = (
@@ -104,8 +119,10 @@ def _made(text: str, places: Places, depth: int) -> Reading:
     return Reading(
         effects,
         tuple(dict.fromkeys((*resolved.unsure, *outcome.unsure, *cut))),
-        resolved.commands,
+        resolved.commands[resolved.since :],
         outcome.work,
+        outcome.is_secret,
+        resolved.is_whole,
     )
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import msgspec
 
 from policy.effects.effect import Effect, Scope
+from policy.effects.paths import PathTarget
 from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command, Program, Word
 from policy.effects.shell.commands import (
@@ -37,6 +38,7 @@ from policy.effects.shell.commands.command_traits import (
 )
 from policy.effects.shell.commands.data_flow import follow
 from policy.effects.shell.commands.file_table import DOES_NOTHING, WHOLE
+from policy.effects.shell.commands.finding_files import link
 from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.program_origins import (
     built,
@@ -63,6 +65,8 @@ _BINARIES = re.compile(r"(?:/usr(?:/local)?)?/s?bin/[^/]+$|/opt/homebrew/bin/[^/
 _UNPACKERS = frozenset("tar gtar bsdtar unzip bsdunzip 7z unar cpio".split())
 _FOR_MANY = frozenset("ansible pdsh pssh parallel-ssh salt knife mussh clush dsh".split())
 _MAX_EFFECTS = 1_000
+_MAX_LINKS = 64
+_OF_LN = ("-t", "--target-directory", "-S", "--suffix")
 _MAX_CODE = 16_384
 """Characters of all programs of other languages in one shell text: some 15 milliseconds."""
 _CODE = frozenset("python perl ruby node php lua tcl julia r groovy".split())
@@ -75,6 +79,8 @@ class CommandEffects(msgspec.Struct, frozen=True):
     unsure: tuple[str, ...] = ()
     work: int = 0
     """What it took, counted in commands."""
+    is_secret: bool = False
+    """Does a command print secrets, or what it reads of a file with secrets?"""
 
 
 def is_described(command: Command) -> bool:
@@ -105,11 +111,15 @@ def is_transparent(command: Command) -> bool:
 
 
 def effects_of(
-    commands: Sequence[Command], places: Places = NOWHERE, *, run: Runner | None = None
+    commands: Sequence[Command],
+    places: Places = NOWHERE,
+    *,
+    run: Runner | None = None,
+    since: int = 0,
 ) -> CommandEffects:
-    """Return what the commands do. `run` reads shell texts within programs of other
-    languages."""
-    return _Text(commands, places, run).read()
+    """Return what the commands do. `run` reads shell texts within programs of other languages.
+    `since`: the first one whose effects count; those before it have run."""
+    return _Text(commands, places, run).read(since)
 
 
 class _Text:
@@ -122,11 +132,12 @@ class _Text:
         self.fetched: list[tuple[str, Scope]] = []
         self.installed: dict[str, tuple[str, Scope]] = {}
         """What was fetched into folders of programs, by its name."""
+        self.links: list[tuple[str, PathTarget]] = []
         self.sql_read = [0]
         self.code_read = 0
         self.words_left = [key_files.MAX_WORDS]
 
-    def read(self) -> CommandEffects:
+    def read(self, since: int) -> CommandEffects:
         for command in self.commands:
             findings = Findings(
                 command,
@@ -134,11 +145,13 @@ class _Text:
                 origin=self.outputs.origin,
             )
             findings.fetched = tuple(self.fetched)
+            findings.links = self.links
             findings.sql_read = self.sql_read
             self.all_findings.append(findings)
             self._one(command, findings)
             if command.place == "image":
                 findings.effects = [effect for effect in findings.effects if _reaches_out(effect)]
+            self.links += findings.linked[: _MAX_LINKS - len(self.links)]
             # the same place again says nothing new
             self.fetched += [
                 download for download in findings.downloads if download not in self.fetched[-8:]
@@ -149,11 +162,13 @@ class _Text:
                 if "bin/" in download[0]
             }
         follow(self.commands, self.all_findings)
-        effects = [effect for findings in self.all_findings for effect in findings.effects]
+        counted = self.all_findings[since:]
+        effects = [effect for findings in counted for effect in findings.effects]
         return CommandEffects(
             tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
-            tuple(dict.fromkeys(why for findings in self.all_findings for why in findings.unsure)),
+            tuple(dict.fromkeys(why for findings in counted for why in findings.unsure)),
             1 + len(self.commands) + self.sql_read[0] // 2 + self.code_read // 128,
+            any(findings.has_secret for findings in counted),
         )
 
     def _one(self, command: Command, findings: Findings) -> None:
@@ -178,6 +193,8 @@ class _Text:
                 sending.add_hosts(command, findings)
         self._by_path(command, findings)
         self._unpacked(command, findings)
+        if command.name == "ln":
+            link(command, args_of(command, _OF_LN), findings)
         if command.name == "kill":
             for index in {index for word in command.words for index in word.outputs}:
                 system_commands.killed(self.outputs.chain(index), findings)

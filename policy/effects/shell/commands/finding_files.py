@@ -1,4 +1,5 @@
-"""The search of find: what it chooses among files, and what it does with them itself."""
+"""The search of find: what it chooses among files, and what it does with them itself. The links of
+ln, by which files are found under other names."""
 
 import re
 
@@ -10,6 +11,7 @@ from policy.effects.shell.commands.findings import Findings
 
 _TEST = re.compile(r"-[a-zA-Z]|[(!,]")
 """How what `find` looks for begins."""
+_MAX_NAMES = 16
 
 
 def find(command: Command, args: Args, findings: Findings) -> None:
@@ -107,3 +109,24 @@ def _find_deletes(roots: list[Word], texts: list[str], findings: Findings) -> No
         for place in findings.places(root):
             some = chosen(place, texts)
             findings.add("delete", some.scope, some.path, wide=some.wide)
+
+
+def link(command: Command, args: Args, findings: Findings) -> None:
+    """`ln TARGET... LINK`: note under which paths the targets can be reached from now on."""
+    names = list(args.operands[:_MAX_NAMES])
+    if any(word.text is None for word in names):
+        # what may be any path would be all of them
+        return
+    folder = args.first("-t|--target-directory")
+    path = ""
+    if folder is None and len(names) > 1:
+        last = names.pop()
+        is_folder = len(names) > 1 or last.known.endswith("/") or last.known in (".", "..")
+        folder, path = (last, "") if is_folder else (None, last.known)
+    for target in names:
+        base = target.known.rstrip("/").rpartition("/")[2]
+        name = path or f"{'.' if folder is None else folder.known}/{base}"
+        if args.has("-s|--symbolic") and not target.known.startswith(("/", "~")):
+            # it leads on from the folder in which it lies
+            target = Word(f"{name.rpartition('/')[0] or '.'}/{target.known}")
+        findings.linked.append((findings.place(Word(name)).path, findings.place(target)))

@@ -58,10 +58,21 @@ class Findings:
         """Its output reveals nothing of what it reads: a count, a hash."""
         self.fetched: Sequence[tuple[str, Scope]] = ()
         """What commands before this one have fetched."""
+        self.links: Sequence[tuple[str, PathTarget]] = ()
+        """Links that commands before this one have made, and where they lead."""
+        self.linked: list[tuple[str, PathTarget]] = []
+        """The links that it makes."""
         self.unsure: list[str] = []
         self.sql_read = [0]
         """Tokens of SQL that were read: all commands of a text count together."""
         self._origin = origin
+
+    @property
+    def has_secret(self) -> bool:
+        """Does it have a secret that it may print?"""
+        return (
+            self.is_secret or any(location.secret for location in self.reads)
+        ) and not self.is_dry
 
     def downloaded(self, path: str) -> Scope | None:
         """Return which kind of host sent the file, if a command before fetched it or a folder above
@@ -84,8 +95,24 @@ class Findings:
         """Return the place of the path in a word: the worst of those it may be."""
         return max(self.places(word), key=lambda location: _WORST[location.scope])
 
-    def places(self, word: Word) -> list[PathTarget]:
-        """Return all places that a word may name."""
+    def places(self, word: Word, *, is_gone: bool = False) -> list[PathTarget]:
+        """Return all places that a word may name. `is_gone`: it is taken away itself, which leaves
+        what a link leads to."""
+        locations = self._named(word)
+        if not self.links:
+            return locations
+        is_opened = not is_gone or word.known.endswith(("/", "/."))
+        return [self._behind(location, is_opened=is_opened) for location in locations]
+
+    def _behind(self, location: PathTarget, *, is_opened: bool) -> PathTarget:
+        """Where a path leads through links."""
+        for link, target in reversed(self.links):
+            path = location.path
+            if (path == link and is_opened) or path.startswith(f"{link}/"):
+                return self._places.place(target.path + path[len(link) :])
+        return location
+
+    def _named(self, word: Word) -> list[PathTarget]:
         cwd = self.command.cwd
         if word.text is not None:
             folder = "" if cwd is None else cwd.known
@@ -170,7 +197,7 @@ class Findings:
     def delete(self, *words: Word, wide: bool = False) -> None:
         """Delete these paths, as whole trees where `wide`."""
         for word in words:
-            for location in self.places(word):
+            for location in self.places(word, is_gone=True):
                 scope: Scope = (
                     "system"
                     if location.whole and location.scope == "temp" and not location.wide

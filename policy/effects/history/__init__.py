@@ -1,0 +1,1 @@
+"""What the earlier calls of a conversation did, for the reading of a call that builds on them."""

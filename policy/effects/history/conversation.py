@@ -1,0 +1,170 @@
+"""A call in the light of the calls before it: `bash i.sh` after a download of `i.sh` runs what a
+host sent, as `curl | bash` does.
+
+The earlier calls that matter are read as if they stood in front of the call, in one text, and of
+that reading only what the call itself adds counts. So what would be stopped in one call is stopped
+in two, and nothing that is known of the call alone is taken back: a history that lies makes
+decisions stricter.
+
+Lazy: nothing of the history is looked at before a call comes that could build on it. Bounded by the
+marks in `past_calls` and `relevance`, newest first.
+"""
+
+from functools import cached_property
+
+import msgspec
+
+from policy.base import ToolCall
+from policy.effects.argument_names import TELLS, tool_words
+from policy.effects.argument_values import quoted
+from policy.effects.effect import Effect
+from policy.effects.history.known_secrets import (
+    MAX_READERS,
+    is_given_away,
+    may_show_secrets,
+    sent_by,
+    values_in,
+)
+from policy.effects.history.past_calls import (
+    PastCall,
+    as_commands,
+    look_at,
+    past_calls,
+    results_of,
+)
+from policy.effects.history.relevance import Chosen, Wants, choose, stays_in, wants_of
+from policy.effects.places import Places
+from policy.effects.surface_parts import Surface
+from policy.effects.touch import LocatedEffect, Source, Touch, in_folder
+from protocol.request import Turn
+
+
+class EarlierCalls:
+    """The calls of earlier answers, and those of the present one that were released.
+
+    What it says of a call depends on the request and the calls before it in the answer alone. A
+    call that is asked about again, as its arguments were replaced, has the same ones before it.
+    """
+
+    def __init__(self, turns: tuple[Turn, ...]) -> None:
+        self._turns = turns
+        self._answer: dict[int, PastCall] = {}
+        self._values: dict[Places, frozenset[str]] = {}
+
+    def remember(self, call: ToolCall) -> None:
+        """Add a call of this answer that is released, for those behind it."""
+        if call.block not in self._answer:
+            self._answer[call.block] = look_at(call.name, call.arguments)
+
+    def touch(self, call: ToolCall, alone: Touch, places: Places) -> Touch:
+        """Return what a call does after all that came before. `alone`: what it does by itself."""
+        if not (self._answer or self._is_continued):
+            return alone
+        found, chosen = _Sequel(alone), Chosen()
+        texts = _texts_of(call, alone.surface, places)
+        wants = wants_of(alone, sends=any(text.source == "network" for text in texts))
+        if texts and (before := self._before(call)):
+            chosen = choose(before, wants, places)
+            for text in texts if chosen.steps else ():
+                found.read(text, chosen, places)
+        for argument, scope, target, sent in sent_by(alone, places):
+            if is_given_away(self._secrets(places), sent + _written(chosen, wants)):
+                effect = Effect.of("secret", scope, target, by=call.name)
+                found.acts[LocatedEffect("network", argument, effect)] = None
+        return found.touch()
+
+    @cached_property
+    def _is_continued(self) -> bool:
+        return any(turn.role == "assistant" for turn in self._turns)
+
+    @cached_property
+    def _earlier(self) -> list[PastCall]:
+        """The calls of earlier answers that may have left something behind, newest first."""
+        calls = [look_at(call.name, call.arguments) for call in past_calls(self._turns)]
+        return [past for past in calls if past.leaves]
+
+    def _before(self, call: ToolCall) -> list[PastCall]:
+        answered = [past for block, past in self._answer.items() if block < call.block]
+        return [*reversed([past for past in answered if past.leaves]), *self._earlier]
+
+    def _secrets(self, places: Places) -> frozenset[str]:
+        if places not in self._values:
+            calls = [call for call in past_calls(self._turns) if may_show_secrets(call.arguments)]
+            results = results_of(self._turns, [call.id for call in calls[:MAX_READERS]])
+            self._values[places] = values_in(calls[:MAX_READERS], results, places)
+        return self._values[places]
+
+
+def _written(chosen: Chosen, wants: Wants) -> str:
+    """What earlier calls wrote into files that a call names."""
+    texts = (
+        step.text
+        for step in chosen.steps
+        if (step.path or (">" in step.text and "://" not in step.text))
+        and any(len(name) > 2 and name in (step.path or step.text) for name in wants.names)
+    )
+    return "\n".join(texts)
+
+
+class _Text(msgspec.Struct, frozen=True):
+    """A text for a shell to which a call comes down. `is_apart`: it says its folder, or is none of
+    a shell."""
+
+    text: str
+    source: Source
+    argument: str
+    is_apart: bool
+
+
+def _texts_of(call: ToolCall, surface: Surface, places: Places) -> list[_Text]:
+    texts = [
+        _Text(in_folder(text, places), "shell", text.argument, bool(text.folder))
+        for text in surface.shell
+    ]
+    for use in surface.paths:
+        verb = {"read": "cat", "write": "tee", "delete": "rm -rf"}[use.does]
+        texts.append(_Text(f"{verb} {quoted(use.path)}", "paths", use.argument, True))
+    if surface.urls or not tool_words(call.name) & (TELLS | {"upload"}):
+        uploads = as_commands(call.name, surface)
+    else:
+        reads = [use.path for use in surface.paths if use.does == "read"]
+        uploads = [f"curl -T {quoted(path)} https://whoever.invalid" for path in reads]
+    argument = next((use.argument for use in surface.paths), "")
+    return texts + [_Text(text, "network", argument, True) for text in uploads]
+
+
+class _Sequel:
+    """What is found of a call that is read after others."""
+
+    def __init__(self, alone: Touch) -> None:
+        self._alone = alone
+        self.acts: dict[LocatedEffect, None] = dict.fromkeys(alone.acts)
+        self._unsure: dict[str, None] = dict.fromkeys(alone.unsure)
+
+    def read(self, text: _Text, chosen: Chosen, places: Places) -> None:
+        """Read one of its texts behind the steps that were chosen."""
+        from policy.effects.shell.reading import read, read_after
+
+        def keeps(folder: str, ago: int) -> bool:
+            return not (text.is_apart and ago == 0) and stays_in(folder, ago, places)
+
+        reading = read_after(text.text, places, chosen.steps, keeps)
+        known = frozenset(read(text.text, places).effects)
+        for effect in reading.effects:
+            if effect not in known:
+                self.acts[LocatedEffect(text.source, text.argument, effect)] = None
+        if not chosen.is_foreign:
+            return
+        # parts of files, which an editor was given, are no whole programs
+        whys = [why for why in reading.unsure if not why.startswith(("parse:", "empty:"))]
+        if not (chosen.is_whole and reading.is_whole):
+            whys.append("size: more of the conversation than is read with a call")
+        self._unsure |= dict.fromkeys(whys)
+
+    def touch(self) -> Touch:
+        """Return what the call does alone, and what was found besides."""
+        acts, unsure = tuple(self.acts), tuple(self._unsure)
+        if len(acts) == len(self._alone.acts) and len(unsure) == len(self._alone.unsure):
+            return self._alone
+        kinds = frozenset(act.effect.kind for act in acts)
+        return msgspec.structs.replace(self._alone, acts=acts, unsure=unsure, kinds=kinds)
