@@ -28,6 +28,18 @@ MADE_AGAIN = tuple(
 """.split()
 )
 """Folders that a build or an install makes again, wherever they lie outside the system."""
+CACHES = tuple(
+    f"~/{name}/"
+    for name in """
+    library/caches library/logs library/pnpm/store library/developer/xcode/deriveddata .npm/_cacache
+    .npm/_npx .npm/_logs .cargo/registry .cargo/git go/pkg/mod .m2/repository .nuget/packages
+    .local/share/pnpm/store .pnpm-store .pub-cache .bun/install/cache .yarn/cache .yarn/berry/cache
+    .ivy2/cache .android/cache .composer/cache .hex/packages .cabal/packages .conda/pkgs
+    anaconda3/pkgs miniconda3/pkgs .rustup/downloads .rustup/tmp .terraform.d/plugin-cache .kube/cache
+    .cocoapods .expo .konan
+""".split()
+)
+"""Folders in a home in which programs keep what they can fetch again."""
 CREDENTIALS = (
     r"^/etc/(?:g?shadow|master\.passwd|security/(?:passwd|opasswd)|krb5\.keytab|ipsec\.secrets"
     r"|ppp/(?:chap|pap)-secrets)(?:[-~]|\.\w+)?$",

@@ -132,10 +132,12 @@ cloud
     1-5~disassociate-\w*|delete-event-data-store|delete-members -> defence unknown {line}
     1=logging 2-5=delete -> defence unknown {line}
     line~'--no-(?:enable-logging|block-public)|--public-network-access enabled' -> defence unknown {line}
-    1-5~get-secret-value|batch-get-secret-value|get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials
-        -> prints-secret ; read credentials {line}
-    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password|get-password-data
-        -> prints-secret ; read credentials {line}
+    1-5~get-secret-value|batch-get-secret-value|get-password-data -> prints-secret ; read credentials {line}
+    1-5~get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials -> prints-secret ; prints-token
+    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password
+        -> prints-secret ; prints-token
+    1-5=get-credentials words~--?f(?:ile)?(?:=-)? words~-|--file=- -> prints-secret ; read credentials {line}
+    1=container|aks 2-5=get-credentials -> nothing
     1-5~get-credentials|list-keys|show-connection-string|generate-sas|get-credential-report|access-secret-version
         -> prints-secret ; read credentials {line}
     1=secrets 2-5=access -> prints-secret ; read credentials {line}
@@ -311,7 +313,7 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
 kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --output --context --kubeconfig -c --container --cluster -k
         --image --overrides --field-selector --grace-period --timeout -p --patch --type --replicas --as --token -s --server --tail
         --since --from-literal --clusterrole --user --serviceaccount --cascade
-    --dry-run -> nothing
+    --dry-run !--dry-run=none|false -> nothing
     1=delete --context=(?s)<HERE>(?:-.*)? 2~<BEFORE><GUARDS><BEHIND> -> defence unknown {}
     1=delete 2~<BEFORE><GUARDS><BEHIND>
         -> defence unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
@@ -321,7 +323,7 @@ kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --out
     1=scale --replicas=0 -> process system {} wide
     1=get 2~<BEFORE>secrets?<BEHIND> -o|--output=(?s).* !-o|--output=name|wide -> prints-secret ; read credentials {}
     1=config 2~(?i)view --raw|--flatten -> prints-secret ; read credentials {}
-    1=create 2=token -> prints-secret ; read credentials {}
+    1=create 2=token -> prints-secret ; prints-token
     1=create 2~(?is)[^/]*clusterrolebinding.* -> privilege unknown {}
     1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
     1=debug 2~(?s)node/.* -> privilege root {}

@@ -12,7 +12,7 @@ from policy.effects.paths import PathTarget
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.command_traits import SHELLS, SOCKET, feeders
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings
-from policy.effects.shell.commands.sending import ONE_KEY, is_astray, keys_in
+from policy.effects.shell.commands.sending import ONE_KEY, is_astray, is_at_home, keys_in
 from policy.effects.shell.commands.web_commands import has_secret_variable
 
 
@@ -117,10 +117,8 @@ class _Flow:
         }
         used = {i for i in used if not self._is_whole(i)}
         is_secret, is_bulk = self._reads_secret(command, findings, secret, bulk, holds, used)
-        if any(has_secret_variable(word) and word not in keys for word in findings.sent) or (
-            findings.tells and self._encodes(findings.sent)
-        ):
-            is_secret = True
+        is_secret |= findings.tells and self._encodes(findings.sent)
+        named = [w for w in findings.sent if has_secret_variable(w) and w not in keys]
         if command.stdin.variables and not all(account for _, _, account in findings.sends):
             is_secret |= any(map(SECRET_NAME.search, command.stdin.variables))
         is_whole = any(
@@ -132,9 +130,10 @@ class _Flow:
         for scope, host, account in findings.sends:
             if scope == "other" and is_astray(keys, host):
                 findings.add("secret", scope, host)
-            if scope == "loopback" or not (is_secret or is_bulk):
+            is_told = is_secret or not all(is_at_home(word, host) for word in named)
+            if scope == "loopback" or not (is_told or is_bulk):
                 continue
-            if is_secret or (
+            if is_told or (
                 scope in ("other", "metadata", "unknown")
                 and (not account or (is_whole and scope == "other"))
             ):

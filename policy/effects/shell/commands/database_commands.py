@@ -39,11 +39,16 @@ _VALUED = tuple(
     --user --file --database --password -cmd --output --init-file
     --use_legacy_sql --format""".split()
 )
+_OF_FILES = ("sqlite3", "sqlite", "duckdb", "litecli")
+_OF_FILES_VALUED = "-cmd -init -separator -nullvalue -newline -mmap -vfs -maxsize -c -s -f".split()
+"""Their long options have one dash: `sqlite3 -column` is no `-c`."""
 _NOT_LOADED = re.compile(
     r"(?is)\b(?:drop|truncate)\s+(?:table|database|schema|index|view|user|role|tablespace"
     r"|keyspace)\b|"
     r"\bdelete\s+from\b(?!.*\bwhere\b)|\btruncate\s+\w+"
 )
+_BEGINS = re.compile(r"\s*[A-Za-z]+\s")
+"""What is known of a statement says what it does; a variable in it is a value or a name."""
 _META = re.compile(
     r"(?m)^[^\S\n]*(?:\\(?:!|o\s*\||g\s*\||w\s*\||copy\b.*\b(?:program|to)\b)|\.(?:shell|system|sh"
     r"|excel|output\s*\||once\s*\||"
@@ -60,13 +65,14 @@ _CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
 
 
 def _sql_client(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _VALUED)
     name = command.name
+    is_file = name in _OF_FILES
+    args = args_of(command, _OF_FILES_VALUED if is_file else _VALUED, single=is_file)
     texts = [*args.all("-c|--command|-e|--execute|-q|-Q|--query|-cmd")]
-    if name in ("sqlite3", "sqlite", "duckdb", "bq", "litecli"):
+    if is_file or name == "bq":
         texts += args.operands[1:]
         findings.read(*args.operands[:1])
-    if name not in ("sqlite3", "duckdb"):
+    if not is_file:
         findings.ask(*args.all("-h|-S|--host"))
     findings.read(*args.all("-f|--file|-i|--init-file"))
     findings.write(*args.all("-o|--output"))
@@ -78,12 +84,12 @@ def _sql_client(command: Command, args: Args, findings: Findings) -> None:
 
 def sql(word: Word, dialect: str, findings: Findings) -> None:
     """Add what a text of SQL does."""
-    if word.text is None:
+    text = word.filled("x") if _BEGINS.match(word.prefix) else word.text
+    if text is None:
         findings.unsure.append("language: SQL that is not known")
         if _NOT_LOADED.search(word.bare[:2000]):
             findings.add("delete", "unknown", word.bare, wide=True)
         return
-    text = word.text
     for escape in _META.finditer(text):
         # `source FILE` runs statements, the others programs
         findings.add(
@@ -108,7 +114,8 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
         findings.add("delete", "unknown", short, wide=is_wide)
     for kind, of_sql in _OF_SQL.items():
         if not effects.isdisjoint(of_sql):
-            findings.add(kind, "unknown", short)
+            is_served = kind == "write" and findings.command.name not in _OF_FILES
+            findings.add(kind, "service" if is_served else "unknown", short)
     if "file" in effects:
         findings.add("read", "credentials", short)
     if reading.unsure:

@@ -20,6 +20,7 @@ from policy.effects.shell.commands import (
     key_files,
     net_commands,
     package_commands,
+    scratch,
     sending,
     system_commands,
 )
@@ -38,12 +39,14 @@ from policy.effects.shell.commands.command_traits import (
 from policy.effects.shell.commands.data_flow import follow
 from policy.effects.shell.commands.file_table import DOES_NOTHING, WHOLE
 from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.logins import add_printed
 from policy.effects.shell.commands.program_origins import (
     built,
     comes_from_elsewhere,
     copied,
     source_given,
 )
+from policy.effects.shell.commands.service_verbs import add_change
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.programs.texts import effects_of_code
 
@@ -125,6 +128,8 @@ class _Text:
         self.sql_read = [0]
         self.code_read = 0
         self.words_left = [key_files.MAX_WORDS]
+        self.exported: dict[str, Word] = {}
+        """Variables that say which database is meant."""
 
     def read(self) -> CommandEffects:
         for command in self.commands:
@@ -137,6 +142,8 @@ class _Text:
             findings.sql_read = self.sql_read
             self.all_findings.append(findings)
             self._one(command, findings)
+            self.exported |= scratch.exports(command)
+            scratch.mark(command, findings, self.exported)
             if command.place == "image":
                 findings.effects = [effect for effect in findings.effects if _reaches_out(effect)]
             # the same place again says nothing new
@@ -149,6 +156,7 @@ class _Text:
                 if "bin/" in download[0]
             }
         follow(self.commands, self.all_findings)
+        add_printed(self.commands, self.all_findings)
         effects = [effect for findings in self.all_findings for effect in findings.effects]
         return CommandEffects(
             tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
@@ -172,6 +180,7 @@ class _Text:
             is_unknown = bool(command.name) and command.name not in SHELLS
             self._started(command, findings)
         if not is_asked:
+            add_change(command, findings)
             key_files.add_given(command, findings, self.words_left, is_unknown=is_unknown)
             findings.is_secret |= sending.prints_environment(command)
             if command.name in database_commands.HANDLERS:

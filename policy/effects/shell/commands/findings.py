@@ -50,6 +50,8 @@ class Findings:
         """Files that hold what a host sent, and which kind of host."""
         self.is_secret = False
         """Prints secrets."""
+        self.prints_token = False
+        """Prints a token that is for the next command, as `docker login`."""
         self.tells = False
         """Its data is in a name that it looks up, which is only done to exfiltrate data."""
         self.is_bulk = False
@@ -161,9 +163,11 @@ class Findings:
         for word in words:
             for location in self.places(word):
                 self.writes.append(location.path)
+                # what is put into the project's folder is put into the project
+                scope = _below(location)
                 if location.scope == "temp" and location.path.startswith("/dev/"):
                     continue
-                self.add("write", location.scope, location.path, wide=wide or location.wide)
+                self.add("write", scope, location.path, wide=wide or location.wide)
                 for kind in written(location):
                     self.add(kind, location.scope, location.path)
 
@@ -224,6 +228,8 @@ _WORST: dict[Scope, int] = {
     "private": 0,
     "other": 0,
     "metadata": 0,
+    "service": 2,
+    "scratch": 0,
 }
 Handler = Callable[[Command, Args, Findings], None]
 """What a family of commands does with one of its own."""

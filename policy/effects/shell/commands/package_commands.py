@@ -84,7 +84,7 @@ def _install(
     words = args.operands if words is None else words
     for word in words:
         scope = source_of(word, findings)
-        if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
+        if command.name == "go" and re.match(r"\d[\d.]*(?::\d+)?/", word.known):
             scope = findings.scope_of_host(word)
         findings.add(
             "execute",

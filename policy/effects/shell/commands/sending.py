@@ -11,6 +11,7 @@ sends, as `croc send .env` (`tests/unit/test_shell_leaks.py`). No labelled call 
 
 import re
 
+from policy.effects.network import host_of
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import tail
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings
@@ -37,8 +38,31 @@ SLACK : slack
 PYPI : pypi
 DOCKERHUB : docker
 HEROKU : heroku
-CLOUDFLARE : cloudflare
+CLOUDFLARE CF : cloudflare
 DIGITALOCEAN : digitalocean
+OPENAI : openai
+ANTHROPIC CLAUDE : anthropic
+OPENROUTER : openrouter
+GROQ : groq
+MISTRAL : mistral
+HF HUGGINGFACE : huggingface
+TELEGRAM : telegram
+DISCORD : discord
+NOTION : notion
+LINEAR : linear
+SENTRY : sentry
+VERCEL : vercel
+NETLIFY : netlify
+SENDGRID : sendgrid
+TWILIO : twilio
+DATADOG DD : datadog
+CIRCLE CIRCLECI : circleci
+SNYK : snyk
+FIGMA : figma
+AIRTABLE : airtable
+REPLICATE : replicate
+TAVILY : tavily
+BITBUCKET : bitbucket
 """)
 """Words in the names of variables that hold a provider's keys, and in the names of hosts that take
 them."""
@@ -85,6 +109,16 @@ def is_astray(words: list[Word], host: str) -> bool:
         part in _OF_PROVIDERS and _OF_PROVIDERS[part] not in host.lower()
         for name in names
         for part in name.split("_")[:-1]
+    )
+
+
+def is_at_home(word: Word, host: str) -> bool:
+    """Are all keys in a word named after the provider to whose domain it goes?"""
+    domain = ".".join(host_of(host).split(".")[-2:])
+    names = [name.upper() for name in word.variables if SECRET_NAME.search(name)]
+    return all(
+        any(_OF_PROVIDERS.get(part, "\0") in domain for part in name.split("_")[:-1])
+        for name in names
     )
 
 
