@@ -15,6 +15,7 @@ from itertools import islice
 import msgspec
 
 from policy.effects.effect import Effect, Scope
+from policy.effects.manifests import handed_over
 from policy.effects.network import LISTED, host_scope
 
 MAX_CHARS = 65_536
@@ -76,6 +77,7 @@ _TASKS = re.compile(
     r"|\.pre-commit-config\.ya?ml|\.?mcp\.json|(?:claude_desktop_config|mcp_settings"
     r"|cline_mcp_settings)\.json|\.claude/settings[\w.]*\.json)\Z"
 )
+_STARTS_ITSELF = re.compile(r'"runOn"\s{0,9}:\s{0,9}"folderOpen"')
 _COMMAND_FIELD = re.compile(
     r'"?(?:command|postCreateCommand|postStartCommand|postAttachCommand|initializeCommand'
     r'|onCreateCommand|entry)"?\s*:\s*"?((?:[^"\\\n]|\\.)*)"?'
@@ -85,6 +87,7 @@ _COMMAND_WITH_ARGUMENTS = re.compile(
     r"[^\[\]]{0,2000})\]"
 )
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_STRUCTURED = re.compile(r"\.(?:ya?ml|jsonc?)\Z", re.IGNORECASE)
 _YAML = re.compile(r"\.ya?ml\Z", re.IGNORECASE)
 _PLAYBOOK = (
     re.compile(r"(?m)^[ \t-]{0,20}(?:hosts|version):"),
@@ -161,7 +164,7 @@ def stored_in(path: str, scope: Scope, content: str) -> StoredTexts:
     is_whole = len(scripts) <= _MAX_SCRIPTS and (len(content) <= MAX_CHARS or not scripts)
     return StoredTexts(
         tuple(scripts[:_MAX_SCRIPTS]),
-        tuple(_sources(path, looked_at)),
+        (*_sources(path, looked_at), *(handed_over(looked_at) if _STRUCTURED.search(path) else ())),
         _DOCKER.search(path) is not None,
         is_whole,
     )
@@ -294,7 +297,10 @@ def _recipes(content: str, line: re.Pattern[str]) -> Iterator[str]:
 
 
 def _sources(path: str, content: str) -> Iterator[Effect]:
-    """Code that a list of packages fetches from a place that is none of the usual ones."""
+    """Code that a list of packages fetches from a place that is none of the usual ones; tasks that an
+    editor starts by itself."""
+    if _TASKS.search(path) and _STARTS_ITSELF.search(content):
+        yield Effect.of("persistence", "startup", path, by="editor")
     if not _MANIFESTS.search(path):
         return
     about = _ABOUT if path.endswith("package.json") else None

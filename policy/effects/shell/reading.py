@@ -8,12 +8,14 @@ from functools import lru_cache
 import msgspec
 
 from policy.effects.effect import Effect
+from policy.effects.leaks import leaks
 from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.effects_of import effects_of
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.run.resolving import resolve
-from policy.effects.stored import stored_in
+from policy.effects.stored import MAX_CHARS, stored_in
+from policy.effects.written_code import destroys
 from protocol.bytes.folding import fold
 
 _MAX_DEPTH = 3
@@ -78,7 +80,8 @@ def _stored(
     effects: list[Effect] = []
     for path, content in files:
         stored = stored_in(path, places.place(path).scope, content)
-        effects += stored.effects
+        content = content[:MAX_CHARS]
+        effects += (*stored.effects, *leaks(path, content), *destroys(path, content))
         if not stored.is_whole:
             cut.append("size: a file that is written runs more than is read")
         for script in stored.scripts:
@@ -99,8 +102,9 @@ def _made(text: str, places: Places, depth: int) -> Reading:
                 "process", "system", "a function that starts itself twice", wide=True, by="shell"
             ),
         )
-    if resolved.files and depth < _MAX_DEPTH:
-        effects = tuple(dict.fromkeys((*effects, *_stored(resolved.files, places, run, cut))))
+    files = (*resolved.files, *outcome.files)
+    if files and depth < _MAX_DEPTH:
+        effects = tuple(dict.fromkeys((*effects, *_stored(files, places, run, cut))))
     return Reading(
         effects,
         tuple(dict.fromkeys((*resolved.unsure, *outcome.unsure, *cut))),

@@ -4,18 +4,22 @@ not isolate."""
 import re
 
 from policy.effects.effect import Kind
+from policy.effects.manifests import handed_over
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args
 from policy.effects.shell.commands.file_commands import is_remote
 from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
+from policy.effects.stored import MAX_CHARS
 
 _VOLUME_HOLES = re.compile(
     r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker|kubelet)|var/log|opt|"
     r"srv|run)|~|~/\.ssh|~/\.aws|/home/\w+)/?"
 )
-
-
+_HOLDS_KEYS = re.compile(
+    r"~/(?:\.(?:docker|config|local/share|claude|codex|gemini|password-store|mozilla)|Library(?:/[\w ]+)?)/?"
+)
+"""Folders with keys among other things, which a container sees where it sees them."""
 _OF_CLOUDS = re.compile(
     r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
     r"redhat\.(?:com|io)|lscr\.io|cgr\.dev|scaleway\.com|suse\.com|oracle\.com|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
@@ -84,7 +88,7 @@ def _mount(path: str, read_only: bool, findings: Findings) -> None:
         findings.add("privilege", "root", path)
     elif place.scope == "root" or (_VOLUME_HOLES.fullmatch(place.path) and not read_only):
         findings.add("privilege", place.scope, place.path, wide=True)
-    elif place.scope == "credentials":
+    elif place.scope == "credentials" or _HOLDS_KEYS.fullmatch(place.path):
         findings.reads.append(place)
         findings.add("read", "credentials", place.path)
 
@@ -95,6 +99,20 @@ def _manifests(command: Command, args: Args, findings: Findings) -> None:
             findings.add("execute", findings.scope_of_host(word), word.known)
         elif word.known != "-":
             findings.read(word)
+    _described(command, findings)
+
+
+def _described(command: Command, findings: Findings) -> None:
+    """A description of containers that it reads from its input."""
+    if command.stdin.kind == "text":
+        findings.effects += handed_over(command.stdin.text[:MAX_CHARS], is_applied=True)
+        if len(command.stdin.text) > MAX_CHARS:
+            findings.unsure.append("size: a description of containers longer than is looked at")
+
+
+def _compose(command: Command, args: Args, findings: Findings) -> None:
+    if any(word.known in ("-", "/dev/stdin") for word in args.all("-f|--file")):
+        _described(command, findings)
 
 
 _GONES = (
@@ -301,6 +319,7 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
     + text~<RUNS> --privileged -> privilege root --privileged
     + text~<RUNS> --pid=host -> privilege root --pid=host
     + text~<RUNS> -> call container
+    + -f|--file=-|/dev/stdin -> call compose
     text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
     text~'^system prune(?: |$)' -a|--all -> delete temp {} wide
     text~'^volume (?:rm|prune|remove)(?: |$)' -> delete unknown {} wide
@@ -325,6 +344,8 @@ kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --out
     1=config 2~(?i)view --raw|--flatten -> prints-secret ; read credentials {}
     1=create 2=token -> prints-secret ; prints-token
     1=create 2~(?is)[^/]*clusterrolebinding.* -> privilege unknown {}
+    1=run --privileged|--privileged=true -> privilege root {}
+    1=patch|set -p|--patch=(?s).*(?:privileged\W+true|hostPID|hostIPC|hostNetwork|hostPath).* -> privilege root {}
     1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
     1=debug 2~(?s)node/.* -> privilege root {}
     1=apply|create|replace -> call manifests
@@ -336,6 +357,7 @@ aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci 
 terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
         k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
     text~<PLANS> -> nothing
+    + name=helm|helmfile line~'(?:privileged|hostPID|hostIPC|hostNetwork)=true' -> privilege root {line}
     text~<ENDS> words=--dry-run|--what-if|--dry-run=client -> nothing
     words=-destroy|--destroy words=--dry-run|--what-if|--dry-run=client -> nothing
     text~<ENDS> -> delete unknown {line} wide:!name~<HERE>
@@ -361,6 +383,7 @@ security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber
     ended=_ended,
     copied=_copied,
     manifests=_manifests,
+    compose=_compose,
     cloud=_cloud,
     service=_service,
 )

@@ -129,6 +129,7 @@ redis-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|
 valkey-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b
 keydb-cli : (?i)\b(?:flushall|flushdb|shutdown)\b
 mongo mongosh : (?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}
+cypher-shell : (?i)\bmatch\s*\(\w*(?::\w+)?\)\s*(?:detach\s+)?delete\b|\bdrop\s+(?:database|alias|user|role)\b
 etcdctl : (?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user delete|role grant
 rabbitmqctl : (?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b
 influx : (?i)drop\s+(?:database|measurement|series)|\bdelete\b
@@ -158,6 +159,7 @@ def _store(command: Command, args: Args, findings: Findings) -> None:
     joined = command.line
     if command.stdin.kind == "text":
         joined = f"{joined} {command.stdin.text[:4000]}"
+    findings.is_bulk |= "--rdb" in joined
     pattern = _STORES[command.name]
     hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h|--host|-u")
     is_here = (

@@ -44,6 +44,7 @@ from policy.effects.shell.commands.program_origins import (
     built,
     comes_from_elsewhere,
     copied,
+    put_in_place,
     source_given,
 )
 from policy.effects.shell.commands.service_verbs import add_change
@@ -66,6 +67,7 @@ _BINARIES = re.compile(r"(?:/usr(?:/local)?)?/s?bin/[^/]+$|/opt/homebrew/bin/[^/
 _UNPACKERS = frozenset("tar gtar bsdtar unzip bsdunzip 7z unar cpio".split())
 _FOR_MANY = frozenset("ansible pdsh pssh parallel-ssh salt knife mussh clush dsh".split())
 _MAX_EFFECTS = 1_000
+_MAX_WRITTEN = 200
 _MAX_CODE = 16_384
 """Characters of all programs of other languages in one shell text: some 15 milliseconds."""
 _CODE = frozenset("python perl ruby node php lua tcl julia r groovy".split())
@@ -76,6 +78,8 @@ class CommandEffects(msgspec.Struct, frozen=True):
 
     effects: tuple[Effect, ...]
     unsure: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    """Files that programs write, as far as their text shows what into them."""
     work: int = 0
     """What it took, counted in commands."""
 
@@ -128,6 +132,7 @@ class _Text:
         self.sql_read = [0]
         self.code_read = 0
         self.words_left = [key_files.MAX_WORDS]
+        self.written: list[str] = []
         self.exported: dict[str, Word] = {}
         """Variables that say which database is meant."""
 
@@ -161,6 +166,7 @@ class _Text:
         return CommandEffects(
             tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
             tuple(dict.fromkeys(why for findings in self.all_findings for why in findings.unsure)),
+            tuple(file for findings in self.all_findings for file in findings.files),
             1 + len(self.commands) + self.sql_read[0] // 2 + self.code_read // 128,
         )
 
@@ -193,12 +199,15 @@ class _Text:
         for word in file_commands.programs_of_options(command):
             findings.add("execute", scope_of_file(findings.place(word)), word.known)
         editing.in_place(command, findings)
+        editing.patched(command, findings)
         built(command, findings, self.outputs.scopes)
         if comes_from_elsewhere(command):
             copied(command, findings)
         self._run_elsewhere(command, findings)
         for redirect in command.redirects:
             add_redirect(redirect.op, redirect.target, findings)
+        put_in_place(command, findings, self.written)
+        self.written += (path for path in findings.writes[:8] if len(self.written) < _MAX_WRITTEN)
         if command.stdin.kind == "file" and command.stdin.path is not None:
             self._stdin_file(command.stdin.path, findings)
         if (

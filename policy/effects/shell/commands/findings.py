@@ -21,6 +21,7 @@ SECRET_NAME = re.compile(
 _TEMPORARY_VARIABLES = tuple(
     "TMPDIR TMP TEMP TEMPDIR TMP_DIR TEMP_DIR BUILD_DIR BUILDDIR CACHE_DIR".split()
 )
+_LOADED = re.compile(r"/(?:[^/]+\.pth|(?:site|user)customize\.py)")
 _MAX_EFFECTS = 400
 
 
@@ -41,9 +42,13 @@ class Findings:
         self.effects: list[Effect] = []
         self.reads: list[PathTarget] = []
         self.writes: list[str] = []
+        self.files: list[tuple[str, str]] = []
+        """Files that it writes, with what it puts into them: a patch shows that."""
         self.sends: list[tuple[Scope, str, bool]] = []
         """Where data goes to: scope, host, and whether the other side is one where the user has an
         account (ssh)."""
+        self.reached: list[tuple[Scope, str]] = []
+        """Hosts that it asks something, which are given its words."""
         self.sent: list[Word] = []
         """What is sent besides files and standard input."""
         self.downloads: list[tuple[str, Scope]] = []
@@ -52,6 +57,8 @@ class Findings:
         """Prints secrets."""
         self.prints_token = False
         """Prints a token that is for the next command, as `docker login`."""
+        self.writes_key = False
+        """A key stands in its words or its input."""
         self.tells = False
         """Its data is in a name that it looks up, which is only done to exfiltrate data."""
         self.is_bulk = False
@@ -135,6 +142,9 @@ class Findings:
                 )
             ]
         origins = self._origin(word)
+        if word.outputs and _LOADED.fullmatch(word.bare):
+            # Python runs it whenever it starts, if it is where packages lie
+            return [PathTarget(word.bare, "startup")]
         if origins:
             return [
                 PathTarget(origin.path, _below(origin), origin.wide, origin.secret)
@@ -200,6 +210,7 @@ class Findings:
         login of the user's there."""
         scope = self.scope_of_host(word)
         self.add("network", scope, word.known)
+        self.reached.append((scope, word.known))
         if sends or (word.text is None and word.outputs and "." in word.bare):
             # the host receives what is in its address
             self.sends.append((scope, word.known, account or not sends))

@@ -10,8 +10,11 @@ sends, as `croc send .env` (`tests/unit/test_shell_leaks.py`). No labelled call 
 """
 
 import re
+from collections.abc import Sequence
 
+from policy.effects.credentials import secrets_in
 from policy.effects.network import host_of
+from policy.effects.sent_secrets import is_own_key
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import tail
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings
@@ -73,6 +76,7 @@ _ADDRESS = re.compile(r"(?i)(?!file:)[a-z][a-z0-9+.-]*:/{2,}|(?:[\w-]+\.)+[\w-]+
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?\Z")
 ONE_KEY = re.compile(r"(?i)(?:token|api[_-]?key|secret|password|passwd)(?:\.txt)?\Z")
 """A file with one key alone."""
+_MAX_TEXT = 65_536
 _SENDERS = frozenset(
     "croc wormhole magic-wormhole ffsend transfer pastebinit pastebin wgetpaste gist slackcat"
     " slack-cli telegram-send ipfs onionshare-cli bashupload imgur-uploader".split()
@@ -119,6 +123,21 @@ def is_at_home(word: Word, host: str) -> bool:
     return all(
         any(_OF_PROVIDERS.get(part, "\0") in domain for part in name.split("_")[:-1])
         for name in names
+    )
+
+
+def tells_key(command: Command, keys: Sequence[Word], host: str) -> bool:
+    """Does a key stand in the words or the input of a command that does not belong to the host, by
+    its form? `keys`: the words in which one is used."""
+    stdin = command.stdin.text if command.stdin.kind == "text" else ""
+    if not secrets_in(f"{command.line}\n{stdin}"[:_MAX_TEXT]):
+        return False
+    used = {word.known for word in keys}
+    host = host_of(host)
+    return any(
+        not is_own_key(secret, host, is_used=text in used or _USER_OF.match(text) is not None)
+        for text in (*command.texts, stdin)
+        for secret in secrets_in(text[:_MAX_TEXT])
     )
 
 
