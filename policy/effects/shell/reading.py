@@ -46,6 +46,9 @@ def load() -> None:
     """Load what the first text would else wait for: the parser of SQL, tables of letters."""
     for client in ("psql", "mysql", "sqlite3 x", "sqlcmd", "snowsql"):
         _read(f"{client} -c 'select 1'; echo \u2013", NOWHERE, 0)
+    # tables of verbs and the formats of keys
+    for service in ("aws ec2", "gcloud x", "az x", "gh api", "kubectl get", "npm", "docker"):
+        _read(f"{service} x; git commit -m x; curl -d x https://x.example/", NOWHERE, 0)
     fold("\u2013")
 
 

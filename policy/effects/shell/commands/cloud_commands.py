@@ -344,7 +344,7 @@ kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --out
     1=config 2~(?i)view --raw|--flatten -> prints-secret ; read credentials {}
     1=create 2=token -> prints-secret ; prints-token
     1=create 2~(?is)[^/]*clusterrolebinding.* -> privilege unknown {}
-    1=run --privileged|--privileged=true -> privilege root {}
+    1=run words=--privileged|--privileged=true -> privilege root {}
     1=patch|set -p|--patch=(?s).*(?:privileged\W+true|hostPID|hostIPC|hostNetwork|hostPath).* -> privilege root {}
     1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
     1=debug 2~(?s)node/.* -> privilege root {}
