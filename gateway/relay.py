@@ -17,7 +17,7 @@ _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 
 
 class ClientGone(PipelineError):
-    """Nobody to answer any more; `code` is the record's reason."""
+    """There is nobody left to answer; `code` is the reason in the record."""
 
     code = "client_gone"
 
@@ -41,8 +41,8 @@ class Relay:
                 await self._fail(call.order.error)
                 return
             if (dispatch := call.order.take_dispatch()) is not None:
-                # a continued turn: its session has all of the answer before, so only that request's
-                # clean-up can be under way
+                # a continued turn: the session has had all of the answer before it, so at most the
+                # clean-up of that request is still running
                 await self.stop_upstream()
                 self._upstream = asyncio.get_running_loop().create_task(
                     self._upstreams.send(call, dispatch), name="upstream"
@@ -57,7 +57,7 @@ class Relay:
 
     async def _wait(self) -> None:
         call = self._call
-        # only while nothing else of this answer is being written
+        # direct writes are safe only while this task writes nothing itself
         if call.order.head_sent:
             call.outgoing.write = self._write
         try:
@@ -139,6 +139,6 @@ async def respond_error(
     if isinstance(error, UnsupportedEncoding):
         # RFC 9110, 15.5.16: what would be accepted
         headers.append((b"accept-encoding", b"identity"))
-    # clients get these as they are, whatever their dialect makes of the others
+    # these go out unchanged; the dialect maps all others
     client_status = status if status in (404, 405, 415) else dialect.statuses.get(status, status)
     await respond(send, client_status, dialect.error_body(error), headers=tuple(headers))

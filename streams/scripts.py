@@ -15,7 +15,8 @@ from streams.layout import Start
 from streams.script_outcomes import Outcome
 
 MAX_TAKEOVERS = 4
-"""A call taken over so often without an output in between ends, whatever its owners died of."""
+"""A call that was taken over this many times without an output in between is ended, whatever its
+owners died of."""
 
 
 # --- what gateways do ---
@@ -80,8 +81,8 @@ def beat(
     redis: Connection, shard: int, gateway: str, *, position: bytes, ttl_ms: int, key_bytes: int
 ) -> asyncio.Future[Any]:
     """Write a gateway's heartbeat, with how far it has read its replies, and how much memory one
-    key may have. Gives whether that is an entry of its stream (OK, LOST, or why it is not known),
-    whether more is there, and whether the heartbeat before was still there."""
+    key may have. Gives whether that position is an entry of its stream (OK, LOST, or why it is not
+    known), whether there are entries after it, and whether the last heartbeat was still there."""
     keys = [
         layout.gateway_key(shard, gateway),
         layout.reply_key(shard, gateway),
@@ -124,8 +125,7 @@ class Claimed(msgspec.Struct, kw_only=True):
     policy: str = ""
     revision: str = ""
     takeovers: int = 0
-    """How often before this takeover it was taken over without an output since; -1: nobody had it
-    before."""
+    """How many takeovers in a row, before this one, brought no output; -1: nobody had it before."""
     body: bytes | None = None
     is_large: bool = False
     """The body is still to be fetched."""
@@ -172,8 +172,8 @@ async def claim(
     lease_ms: int,
     patience_ms: int,
 ) -> dict[str, ClaimAnswer]:
-    """Take delivered calls: check and touch both truths of each lease, the pending entry and the
-    control key. `tokens` and the answer are by call.
+    """Take delivered calls: check and renew each lease in both places that say who owns the call,
+    the pending entry and the control key. `tokens` and the answer are by call.
 
     A call whose pinned policy and revision (`policy@revision`) are not among the worker's `pins` is
     left to others for `patience_ms`; then it is given all the same, to be closed. So is a call that
@@ -273,8 +273,8 @@ def replayed(redis: Connection, call_id: str, token: str) -> asyncio.Future[byte
 def mark_inside(
     redis: Connection, call_id: str, token: str, *, is_inside: bool
 ) -> asyncio.Future[bytes]:
-    """Mark that the owner of a call is in a step of it that may be the owner's end, or is not any
-    more."""
+    """Mark that the owner of a call is in a step of it that may kill the owner, or no longer
+    is."""
     return redis.script("inside", [layout.ctl_key(call_id)], [token, int(is_inside)])
 
 

@@ -45,8 +45,8 @@ class OpenCall:
         self.id, self.dialect, self.body, self.key = call_id, dialect, body, key
         self.shard = layout.shard_of(call_id)
         self.repeats = False
-        """May its request be sent again where a kept connection ended before any byte of an answer?
-        Not if tools act at the provider."""
+        """May its request be sent again if a kept-alive connection closed before any byte of an
+        answer came? Not if tools act at the provider."""
         self.when_begun: Callable[[], None] | None = None
         """Called once, when the first request goes upstream."""
         self.activity_s, self.deadline = activity_s, deadline
@@ -58,10 +58,10 @@ class OpenCall:
         self.appender = Appender(call_id, observer)
         self.flow = FlowControl(self.outgoing, self.appender)
         self.upstream_headers: dict[str, str] = {}
-        """What the upstream said in headers about when to ask again, and about its limits where a
-        setting lets it."""
+        """The upstream's headers for the client: when to retry, and its rate limits if a setting
+        passes them on."""
         self._keepalive: Reply | None = None
-        """The worker's last one, where it came too early to be written and nothing else came
+        """The worker's last keepalive, if it came too early to be written and nothing has come
         since."""
         self._wake: asyncio.Future[None] | None = None
         self._observer = observer
@@ -91,7 +91,8 @@ class OpenCall:
             self.fail(StreamProtocolError(why))
             return
         if reply.keepalive:
-            # without bytes: how far the worker is, or life shown for a client that gets one body
+            # without bytes it only says how far the worker is, or, where the client gets one body,
+            # that it lives
             if reply.data:
                 self._keepalive = reply
                 self.show_life(self.last_reply)
@@ -220,8 +221,8 @@ class OpenCall:
         return self.appender.last(self.outgoing.relayed)
 
     def lose(self) -> None:
-        """Redis has this call's stream no longer: nothing more can be recorded, so nothing more may
-        come."""
+        """End the call because Redis no longer has its stream: nothing more can be recorded, so
+        nothing more may reach the client."""
         self.appender.lose()
         self.fail(StreamConnectionLost("Redis lost the state of this call", code=STREAM_LOST))
 

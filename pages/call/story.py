@@ -17,7 +17,7 @@ from db.read.json_rows import time as iso
 from db.text import from_column
 from pages import links
 from pages.call import arguments
-from pages.call.sentences import (
+from pages.call.row_sentences import (
     IN_OTHER_WORDS,
     because,
     decided_by,
@@ -34,7 +34,7 @@ from protocol.records import to_text
 PAGE = links.BLOCKS
 """Content blocks on a page."""
 FEW = 10
-"""Up to so many rows, each may show much."""
+"""On a page of up to this many rows, each may show a lot."""
 BUDGET, BUDGET_OF_FEW = 10_000, 64_000
 """Bytes of arguments and texts on a page of many rows, and of few."""
 LEAST = 160
@@ -49,7 +49,7 @@ class Sides:
     upstream: Mapping[int, SideBlock] = field(default_factory=dict)
     got: Mapping[int, Got] = field(default_factory=dict)
     left: str = ""
-    """What the client got that is of no block: an error, for example."""
+    """What the client got that belongs to no block: an error, for example."""
     is_whole: bool = False
     failed: str = ""
     """The error with which the upstream ended."""
@@ -86,13 +86,13 @@ def cut_for(overview: Overview, numbers: Sequence[int]) -> Cut:
 
 
 def decided(overview: Overview, upstream: Mapping[int, SideBlock]) -> list[BlockOutcome]:
-    """Return what the two sides of a call are aligned by."""
+    """Return what became of each block, by which the two sides of a call are aligned."""
     rows = []
     for number in overview.numbers:
         tool, upstream_block = overview.tools.get(number), upstream.get(number)
         verdict = verdict_of(overview, number)
         if tool is not None:
-            goes = (
+            was_released = (
                 verdict in ("allow", "replace")
                 and tool.released_size is not None
                 and tool.form != "prompt"
@@ -103,7 +103,7 @@ def decided(overview: Overview, upstream: Mapping[int, SideBlock]) -> list[Block
                     number,
                     True,
                     upstream_block.text if upstream_block else "",
-                    released="" if goes else None,
+                    released="" if was_released else None,
                 )
             )
         elif upstream_block is not None:
@@ -119,10 +119,10 @@ def rows(
     overview: Overview, numbers: Sequence[int], details: BlockDetails, sides: Sides, cut: Cut
 ) -> list[dict[str, Any]]:
     """Return the rows of these blocks."""
-    texts = max(
+    text_limit = max(
         LEAST, (BUDGET_OF_FEW if len(numbers) <= FEW else BUDGET // 2) // max(1, len(numbers))
     )
-    return [_row(overview, numbers, number, details, sides, cut, texts) for number in numbers]
+    return [_row(overview, numbers, number, details, sides, cut, text_limit) for number in numbers]
 
 
 def _row(
@@ -132,7 +132,7 @@ def _row(
     details: BlockDetails,
     sides: Sides,
     cut: Cut,
-    texts: int,
+    text_limit: int,
 ) -> dict[str, Any]:
     tool, upstream_block = overview.tools.get(number), sides.upstream.get(number)
     block, span = overview.blocks.get(number), overview.spans.get(number)
@@ -151,7 +151,7 @@ def _row(
         **release_times(verdict, tool.released_at if tool is not None else None),
         **_counts(overview, span, upstream_block if sides.is_whole else None),
         **dict.fromkeys(("text", "arguments", "released", "changes", "label_of")),
-        "got": _got(sides, number, kind, verdict, texts),
+        "got": _got(sides, number, kind, verdict, text_limit),
         "went_out": went_out(upstream_block, sides.got.get(number)),
         "steps": steps,
         "scores": details.scores.get(number, []),
@@ -172,7 +172,7 @@ def _row(
     if tool is not None:
         row.update(_arguments(details.arguments.get(number), tool, cut))
     elif upstream_block is not None:
-        row["text"] = _text(upstream_block, span, sides.is_whole, texts)
+        row["text"] = _text(upstream_block, span, sides.is_whole, text_limit)
     return row
 
 
@@ -224,7 +224,9 @@ def _counts(
     }
 
 
-def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict[str, Any] | None:
+def _got(
+    sides: Sides, number: int, kind: str, verdict: str, text_limit: int
+) -> dict[str, Any] | None:
     """What the client got in place of what was not released as it came."""
     got = sides.got.get(number)
     if (
@@ -240,24 +242,24 @@ def _got(sides: Sides, number: int, kind: str, verdict: str, texts: int) -> dict
         return None
     text = got.text.strip("\n")
     return {
-        "text": text[:texts],
+        "text": text[:text_limit],
         "length": len(text),
         "shared": [n for n in got.shared if n != number],
     }
 
 
 def _text(
-    upstream_block: SideBlock, span: ChunkSpan | None, is_whole: bool, texts: int
+    upstream_block: SideBlock, span: ChunkSpan | None, is_whole: bool, text_limit: int
 ) -> dict[str, Any] | None:
     text = upstream_block.text
     if not text:
         return None
     more = not is_whole and span is not None and upstream_block.chunks < span.chunks
     return {
-        "text": text[:texts],
+        "text": text[:text_limit],
         "length": None if more else len(text),
-        "cut": more or len(text) > texts,
-        "first": min(texts, len(text)),
+        "cut": more or len(text) > text_limit,
+        "first": min(text_limit, len(text)),
     }
 
 

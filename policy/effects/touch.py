@@ -41,7 +41,8 @@ Source = Literal["shell", "paths", "network", "stored"]
 """Where an effect was found: in text for a shell (or program code), a path, an address, a script in
 what is written to a file."""
 _MAX_SHELL_WORK = 100
-"""What the first texts of a call may take, counted in commands; beyond it no other is read."""
+"""How much reading the texts of a call may take, counted in commands; past it no further text is
+read."""
 _MOST_REMEMBERED = 65_536
 """Characters of arguments up to which a reading is remembered."""
 
@@ -73,8 +74,8 @@ def load_parser() -> None:
 
 
 def warm() -> None:
-    """Do what the first call would else wait for, if there is a rule about effects: for a thread,
-    after the start."""
+    """If there is a rule about effects, do what the first call would otherwise wait for; run in a
+    thread after the start."""
     if "policy.effects.shell.reading" in sys.modules:
         from policy.effects.shell.reading import load
 
@@ -173,8 +174,8 @@ class _Reader:
                 if of_file is None or of_file.keeps(effect):
                     self._add("shell" if of_file is None else "stored", argument, effect)
             if number == 0:
-                # what a lenient reader takes for it adds effects; that it reads badly says nothing
-                # about the text that is there
+                # the other forms are what a lenient reader may take the text for: they add effects,
+                # but how well they can be read says nothing about the text itself
                 self._commands += reading.commands
                 self._unsure |= dict.fromkeys(reading.unsure)
         return work
@@ -203,7 +204,7 @@ def _of_address(url: UrlUse, by: str, places: Places) -> list[Effect]:
     scope = places.host_scope(inner)
     effects = [Effect.of("network", scope, url.url, wide=url.sends, by=by)]
     if is_smuggling(inner):
-        # what stands in it are commands for whatever listens there
+        # it contains commands for whatever listens there
         effects.append(
             Effect.of("execute", "metadata" if scope == "metadata" else "other", url.url, by=by)
         )

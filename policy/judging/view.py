@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.base import AnswerSoFar, EarlierCall, EarlierText, Executor
-from policy.judging.answer import size_of
+from policy.judging.answer_so_far import size_of
 from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
 from protocol.request import (
     ChatRequest,

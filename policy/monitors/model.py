@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from policy.base import AskJudge, Context, Judgement, JudgeQuestion, ToolCall
 from policy.judging import prompt as judging
 from policy.judging import view as judge_view
-from policy.judging.answer import size_of
+from policy.judging.answer_so_far import size_of
 from policy.judging.view import View
 from policy.monitors.base import Monitor
 from policy.scores import Score

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def _options(request: ChatRequest) -> bytes:
-    """What is not text of a request, as it is written: for Python, 1 and True are equal."""
+    """A request without its texts, as JSON: to Python, 1 and True are equal."""
     return dumps(msgspec.structs.replace(request, turns=(), system=(), system_messages=()))
 
 
@@ -47,7 +47,7 @@ class _Decides(NamedTuple):
     calls: bool
     other: bool
     past: bool
-    """Perhaps by the earlier content of the request, which it may read at any time."""
+    """It may go by the earlier turns of the request, which it may read at any time."""
     requests: bool
     is_foreign: bool
     """Not built in: it gets copies, and what it returns is checked."""
@@ -100,8 +100,8 @@ class Chain:
         self._text: list[Policy] = []
         self._other: list[tuple[Policy, bool]] = []
         self.asks = self._looks_back = False
-        # in one loop: each comprehension is a call of a function more, and this runs for every call
-        # and notice
+        # in one loop: each comprehension would be one more function call, and this runs for every
+        # call and notice
         for place, policy in enumerate(policies):
             about = _decides_about(type(policy))
             of = (
@@ -132,11 +132,10 @@ class Chain:
         """For each policy of somebody's own its copy of a tool: a schema may be a megabyte, and be
         called a hundred times."""
         self.is_deferred = False
-        """Is the answer that it decides about already another model's, in the place of the
-        first?"""
+        """Does it decide about another model's answer by now, which replaces the first?"""
 
     def defer(self) -> None:
-        """Take that it decides about another model's answer."""
+        """Note that it decides about another model's answer from now on."""
         self.is_deferred = True
 
     def loads_call(self, name: str, text: str) -> dict[str, Any]:
@@ -300,8 +299,8 @@ class Chain:
         return None if isinstance(released, Block) or isinstance(tail, Block) else released + tail
 
     def on_text(self, text: str, block: TextBlock, behind: int = 0) -> tuple[str | Block, str]:
-        """Pass a piece of text through the series, or what is `behind` so many; returns what may be
-        released, or the block, and who."""
+        """Pass a piece of text through the policies that look at text, without the first `behind`
+        of them; returns what may be released, or the block and who decided it."""
         for policy in self._text[behind:] if behind else self._text:
             if not text:
                 return "", ""

@@ -69,8 +69,8 @@ class Session(RequestSide):
         """Has the upstream's last answer ended?"""
 
     def anew(self) -> "Session":
-        """The session of the same call that has taken nothing; what broke off in the middle of a
-        step is not to be used again."""
+        """Return a session of the same call that has taken nothing yet: one that broke off in the
+        middle of a step must not be used again."""
         made = type(self)(self.call, self._policies, self._config)
         made.out.hash.follow_as(self.out.hash)
         return made
@@ -193,16 +193,16 @@ class Session(RequestSide):
 
     @property
     def estimated(self) -> Usage | None:
-        """What the call came to as far as can be known, where its upstream did not get to count its
-        last answer; None where it did."""
+        """The best estimate of the call's usage if its upstream never got to count its last answer;
+        None if it did."""
         exchange = self._exchange
         missing = exchange.usage.missing(self._streamed) if exchange is not None else None
         return None if missing is None else self.spent.plus(missing)
 
     @property
     def held_bytes(self) -> int:
-        """How large what is held is that one step may decide on (calls, a whole answer), by the
-        time that policies take for it."""
+        """Size of the held content that a single step may decide on (calls, a whole answer),
+        weighted by how long policies take over it."""
         exchange = self._exchange
         return exchange.blocks.calls.held * exchange.chain.weight if exchange is not None else 0
 
@@ -355,7 +355,8 @@ class Session(RequestSide):
     def _complete(self, exchange: Exchange, event: MessageStop) -> None:
         reason, blocks = event.stop_reason, exchange.blocks
         if reason in BY_CONTENT and blocks.calls.survivors:
-            # agents go by this word: some providers say that the turn is over beside a call
+            # agents go by this word, and some providers say that the turn is over although it has a
+            # call
             reason, event = StopReason.TOOL_USE, msgspec.structs.replace(event, stop_sequence=None)
         elif reason is StopReason.TOOL_USE:
             reason = StopReason.END_TURN
@@ -364,7 +365,7 @@ class Session(RequestSide):
             self._say(exchange, self.out.notices.whole_answer())
         self.stop_reason, self.state = str(reason), "ENDED"
         self.out.finish("complete")
-        # a verdict that cuts comes early in one run and late in another: what was counted until
+        # a verdict that cuts comes early in one run and late in another: how much was counted by
         # then is chance
         usage = exchange.usage.at_start if blocks.is_cut else exchange.usage.total
         self.out.emit(

@@ -48,13 +48,13 @@ MAX_HELD = 64 * 1024
 """Characters of a candidate that are held."""
 _KEYS = written((*NAMES, *ARGUMENTS, *WRAPPERS))
 _COLON = r"(?:\s*:|\s{100})"
-"""What makes a string a key; so much white space that one may come is taken for it."""
+"""What makes a string a key. White space this long counts as well, since a colon may follow it."""
 _OPENER = re.compile(r"""[{<`"'\[]""")
 _LIKELY = re.compile(
     rf"""["'`\[]|<(?=[\w|\uff5c-]|\Z)|\{{(?:(?<=[\s\w(>:\]`+-]\{{)|(?<=\A\{{)|(?=[\s\w\\"'{CURLY}]|\Z))"""
 )
-"""The openers behind which something may begin, by the characters beside them: of text made to be
-looked at, few are left."""
+"""The openers that may begin something, judged by the characters next to them: even in text that
+was crafted to be full of openers, few remain."""
 _KEY = re.compile(rf"""(["'])(?:{_KEYS})\1{_COLON}""", re.IGNORECASE)
 _OBJECT = re.compile(
     rf"""\{{\s*(?:(["'])(?:{_KEYS})\1|[{CURLY}]?(?:{_KEYS})[{CURLY}]?){_COLON}""", re.IGNORECASE
@@ -68,8 +68,8 @@ _MAY_BE_FENCE_END = re.compile(r"\s{0,100}`{0,2}")
 _MARK = re.compile(r"\[TOOL_CALLS\]", re.IGNORECASE)
 _THOUGHT = re.compile(rf"<(?P<tag>{'|'.join(THOUGHTS)})>", re.IGNORECASE)
 _LONGEST_HEAD = 240
-"""More characters than any head of a candidate has: where that many are there and none fits, there
-is none."""
+"""More characters than the head of any candidate has: if this many are there and none fits, none
+begins here."""
 
 
 class CallScanner:
@@ -111,8 +111,8 @@ class CallScanner:
         return pieces
 
     def take_back(self, text: str) -> None:
-        """Let `text`, the end of what was given out, be as if it had not come: it is searched once
-        more, with what follows."""
+        """Forget `text`, the end of what was given out: the caller feeds it again, with what
+        follows."""
         gone = "".join(self._gone)[-_BEFORE:]
         if text and (gone.endswith(text) or text.endswith(gone)):
             self._gone.clear()
@@ -169,8 +169,8 @@ class CallScanner:
             pieces.append(text)
 
     def _head(self, at: int) -> str:
-        """What begins at `at`: "candidate" (set), "thought", "more" (a beginning of one), or
-        nothing."""
+        """What begins at `at`: "candidate" (`_candidate` is set), "thought", "more" (it may become
+        one of these), or "" for nothing."""
         held, first = self._held, self._held[at]
         if first in "\"'":
             return self._key(at)

@@ -350,6 +350,7 @@ def test_state(asked: Asked) -> None:
 # --- headers and errors ---
 
 
+@pytest.mark.slow
 def test_every_response_header_is_on_the_page(asked: Asked) -> None:
     others = [
         asked.http.get(path)

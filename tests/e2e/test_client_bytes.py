@@ -274,6 +274,7 @@ def test_a_request_that_no_worker_takes(place: Place) -> None:
     assert [piece["kind"] for piece in is_whole(product, call, data)] == ["frame"]
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_away_got_the_beginning(place: Place) -> None:
     """What was handed to its connection is on the page; how much of it arrived nobody here
     knows."""

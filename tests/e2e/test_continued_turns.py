@@ -112,6 +112,7 @@ def test_a_denied_call_in_a_paused_turn_is_not_continued(place: Place) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_error_in_a_later_segment_ends_the_message(place: Place) -> None:
     product, replay = place
     replay.answer(

@@ -319,6 +319,7 @@ def test_the_client_is_shown_life_while_the_other_model_answers(
     )
 
 
+@pytest.mark.slow
 def test_calls_of_both_answers_may_be_drawn_for_an_audit_and_the_draws_are_right(
     place: Place,
 ) -> None:

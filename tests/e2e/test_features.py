@@ -176,6 +176,7 @@ def test_a_parsed_answer_from_a_model_without_structured_output(
 @pytest.mark.parametrize(
     ("says", "kept"), [("my-agent/1.0 (linux)", "my-agent/1.0 (linux)"), ("a" * 300, "a" * 200)]
 )
+@pytest.mark.slow
 def test_what_the_client_says_it_is_is_on_record(
     place: Place, gpt: openai.OpenAI, says: str, kept: str
 ) -> None:

@@ -1,6 +1,7 @@
 """LangChain and instructor, unchanged but for address and key, against the demo model; they run in
 an environment of their own."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,13 @@ from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, running
 from tests.support.servers.stores import Stores
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(
+        float(os.environ.get("SLUICE_TEST_SHARE") or 1) < 1 and "CI" not in os.environ,
+        reason="it installs packages for two minutes: make test-all and CI run it",
+    ),
+]
 
 MODELS = ["demo", "demo-openai", "demo-anthropic"]
 EVENT = {"name": "demo", "day": "Friday", "guests": [], "place": "demo"}

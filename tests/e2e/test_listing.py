@@ -129,6 +129,7 @@ def test_other_clients_get_json_that_says_what_is_served(product: Product, accep
             ), path
 
 
+@pytest.mark.slow
 def test_head_says_what_get_says_without_its_body(product: Product) -> None:
     key = {"authorization": f"Bearer {KEY}"}
     with httpx.Client(base_url=product.url, headers=key) as client:

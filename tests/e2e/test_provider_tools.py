@@ -150,6 +150,7 @@ def test_a_parameter_that_the_upstream_does_not_have_is_named_and_on_record(plac
     ]
 
 
+@pytest.mark.slow
 def test_a_parameter_that_nobody_knows_passes_only_where_the_operator_says_so(place: Place) -> None:
     product, replay = place
     replay.answer(Reply(as_json(MESSAGE)))

@@ -115,6 +115,7 @@ def test_it_is_listed_where_it_is_named(served: tuple[Product, Path]) -> None:
         assert [model.id for model in client.models.list()] == ["agent"]
 
 
+@pytest.mark.slow
 def test_a_body_past_the_bound_is_refused(served: tuple[Product, Path]) -> None:
     for size, status in ((SCRIPT_BODY_BYTES - 1_000, 200), (SCRIPT_BODY_BYTES, 413)):
         body = {"model": "script-agent", "messages": [{"role": "user", "content": "x" * size}]}

@@ -283,6 +283,7 @@ def test_a_list_is_read_some_sessions_at_a_time(
     assert page(product, "/debug/sessions").values["items"] == whole
 
 
+@pytest.mark.slow
 def test_unknown_exports_are_refused(product: Product, ids: dict[str, list[str]]) -> None:
     with pytest.raises(InvalidRequest):
         ask(product, lambda pages: pages.answer(f"{PAGE}?export=pdf"))

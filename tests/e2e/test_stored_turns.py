@@ -258,6 +258,7 @@ def test_what_sealed_a_chat_answer_comes_back_for_a_messages_client(
     assert sent["tool_calls"][0]["extra_content"] == seal["extra_content"]
 
 
+@pytest.mark.slow
 def test_a_turn_of_another_key_is_not_put_in(place: Place) -> None:
     product, replay = place
     content = unique([THINKING, USE], "foreign")

@@ -217,6 +217,7 @@ def test_a_request_with_everything_arrives(
     assert said.tokens == ((27, 42) if upstream == "anthropic" and mode != "whole" else (20, 9))
 
 
+@pytest.mark.slow
 def test_tokens_are_counted_by_an_anthropic_upstream_and_estimated_for_others(place: Place) -> None:
     product, replay = place
     replay.answer(Reply(b'{"input_tokens": 4711}'))

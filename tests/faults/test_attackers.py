@@ -94,6 +94,7 @@ async def test_scripts_without_end_for_the_demo_model(
     assert watch.longest_silence_s < SILENCE_S
 
 
+@pytest.mark.slow
 async def test_the_demo_model_is_started_again_when_it_died(product: Product) -> None:
     async with httpx.AsyncClient(base_url=product.url, headers=HEADERS, timeout=30) as client:
         body = {"model": "demo", "messages": [{"role": "user", "content": "hello"}]}

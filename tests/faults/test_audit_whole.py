@@ -205,6 +205,7 @@ def test_the_doctor_looks_at_what_keeps_commits(product: Product) -> None:
     }, "the servers of tests need not outlive their machine"
 
 
+@pytest.mark.slow
 def test_what_is_announced_is_on_disk_whatever_the_database_says(product: Product) -> None:
     database = rows(product.database_url, "SELECT current_database()")[0][0]
     rows(product.database_url, f"ALTER DATABASE {database} SET synchronous_commit = off")

@@ -274,6 +274,7 @@ def telling(redis_url: str, truth: bytes, lie: bytes) -> Iterator[str]:
         serving.join()
 
 
+@pytest.mark.slow
 def test_a_redis_without_a_memory_bound_is_warned_about(healthy: Patient) -> None:
     with setting(healthy.admin, "maxmemory", "0"):
         assert "set one" in healthy.faults("warning")["redis"]
@@ -482,6 +483,7 @@ def test_a_redis_user_shared_by_all_roles_is_warned_about(patient: Patient, redi
         ),
     ],
 )
+@pytest.mark.slow
 def test_database_rights_too_wide_are_named(
     healthy: Patient, wide: str, back: str, sentence: str
 ) -> None:

@@ -324,6 +324,7 @@ def test_a_redis_that_refuses_writes_for_another_reason_is_named(valkey: Server)
         assert "is a replica, which refuses writes" in fault(valkey.url)
 
 
+@pytest.mark.slow
 def test_a_store_that_goes_away_between_two_looks_is_no_ok(
     postgres: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ class Sweep:
         made += [Fault(p, chance.choice(SILENT_WAYS), silent=True) for p in firsts]
         made = [f for f in made if ONLY in str(f)]
         chance.shuffle(made)
-        return made[: round(len(made) * SHARE)]
+        return made[: max(1, round(len(made) * SHARE))]
 
     def note(self, fault: Fault, outcome: Outcome) -> None:
         """Count a run that reached its point."""

@@ -83,7 +83,7 @@ class Starts:
         ]
         made = [fault for fault in made if ONLY in str(fault)]
         self._chance.shuffle(made)
-        return made[: round(len(made) * SHARE)]
+        return made[: max(1, round(len(made) * SHARE))]
 
     async def _try(self, lane: Lane, fault: Fault) -> bool:
         try:

@@ -197,6 +197,7 @@ def test_a_dispatch_entry_that_stands_for_no_call_is_taken_away(
 
 
 @pytest.mark.case("W10")
+@pytest.mark.slow
 def test_a_judge_job_that_is_not_ours_is_rejected(product: Product, store: Any) -> None:
     named = layout.judge_job_id(layout.new_call_id(), 0, 0, 0)
     jobs: dict[bytes, Any] = {

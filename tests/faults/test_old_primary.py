@@ -82,6 +82,7 @@ def test_who_stays_on_the_old_primary_stops_and_every_call_is_right_on_record(
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_a_call_whose_last_entries_a_failover_lost_ends_at_once(tmp_path: Path) -> None:
     """The workers are on the new primary while its gateway still appends to the old one: they
     cannot know that more came."""
@@ -181,6 +182,7 @@ def test_primaries_are_counted_and_an_old_one_is_known(database_url: str) -> Non
         assert (number, held(3, "S"), held(9, "P")) == (4, None, 9), "the database may be set back"
 
 
+@pytest.mark.slow
 async def test_a_connection_to_a_primary_that_became_a_replica_is_made_anew(tmp_path: Path) -> None:
     with own_valkey(tmp_path) as valkey, proxied(valkey.url) as proxy:
         redis = Connection(proxy.url(valkey.url), name="test")

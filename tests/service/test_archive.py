@@ -326,6 +326,7 @@ def test_the_process_that_archives_ends_at_once(log: Log, tmp_path: Path, day: d
     )
 
 
+@pytest.mark.slow
 def test_the_process_that_archives_says_what_ended_it_and_loads_nothing_from_where_it_stands(
     sealed: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: date
 ) -> None:

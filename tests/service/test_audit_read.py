@@ -680,6 +680,7 @@ async def test_keys_are_read_again_only_when_one_changed(
     await watch.close()
 
 
+@pytest.mark.slow
 async def test_a_connection_that_the_server_ended_is_no_outage_for_who_watches(url: str) -> None:
     store, watch = KeyStore.open(url), Watch(url)
     await store.create("kept")

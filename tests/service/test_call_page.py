@@ -313,6 +313,7 @@ def test_a_call_that_no_worker_began_says_so(url: str) -> None:
     assert "No policy worker ever began it" in html_of(url, f"/debug/calls/{call}")
 
 
+@pytest.mark.slow
 def test_a_redacted_call_says_who_took_its_content_and_why(url: str) -> None:
     call = call_id()
     asyncio.run(insert(url, *whole_call(call), bodies={call: b"{}"}))
@@ -334,6 +335,7 @@ def test_a_dropped_call_has_a_page_that_says_so(url: str) -> None:
         ask(url, lambda pages: pages.page(f"/debug/calls/{unknown}"))
 
 
+@pytest.mark.slow
 def test_large_bytes_are_in_the_text_whole(url: str) -> None:
     """A release and a chunk past the slices in which they are read, cut within characters."""
     call, payload = call_id(), ("é€😀\x1b" * 70_000).encode()

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from protocol.records import EndRecord, decode_records
 from streams import layout
 from streams.connection import Connection
@@ -202,6 +204,7 @@ def test_facts_are_heard_of_where_they_are_waited_for_and_no_longer_than_the_cal
     assert list(hears.entries.values()) == list(hears.facts.values()) == [taken_over]
 
 
+@pytest.mark.slow
 def test_what_comes_between_claim_and_adoption_is_not_missed() -> None:
     connection: Any = Heard()
     hears: Any = Subscriptions(connection)

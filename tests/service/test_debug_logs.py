@@ -235,6 +235,7 @@ async def test_an_admins_switch_reaches_calls_that_begin_from_then_on(
     await engine.dispose()
 
 
+@pytest.mark.slow
 async def test_a_writer_without_its_connection_says_that_it_cannot_write(url: str) -> None:
     """It closes when a statement fails, and others of the same look come after that."""
     writer = DebugLogWriter(url)

@@ -152,6 +152,7 @@ def test_a_database_from_before_the_first_release_is_refused_with_what_to_do(
         assert rows(url, "SELECT version_num FROM alembic_version") == [(revision,)]
 
 
+@pytest.mark.slow
 def test_gateway_needs_a_key_in_file_or_database(database_url: str) -> None:
     with fresh_database(database_url) as url:
         with pytest.raises(SettingsError, match="sluice keys create"):
@@ -262,6 +263,7 @@ def test_variables_of_the_database_library_do_not_reach_our_connections(
     assert sluice("migrate", SLUICE_DATABASE_URL=database_url, **wrong)[0] == 0
 
 
+@pytest.mark.slow
 def test_port_in_use_is_one_sentence(database_url: str, redis_url: str) -> None:
     with fresh_database(database_url) as url, socket.socket() as other:
         assert sluice("keys", "create", "--name", "dev", SLUICE_DATABASE_URL=url)[0] == 0
@@ -275,6 +277,7 @@ def test_port_in_use_is_one_sentence(database_url: str, redis_url: str) -> None:
         assert said.startswith(f"sluice: port {port} is in use")
 
 
+@pytest.mark.slow
 def test_a_pooler_that_refuses_or_drops_what_sluice_names_is_named(url: str) -> None:
     with (
         pooled(url, refuses=True) as refusing,

@@ -27,6 +27,7 @@ def test_a_run_prints_rates_with_intervals_and_the_worst_mistakes() -> None:
     )
 
 
+@pytest.mark.slow
 def test_bounds_and_a_baseline_decide_the_exit_code() -> None:
     code, out, _ = evaluate(
         "run",

@@ -233,6 +233,7 @@ def test_a_path_in_a_large_tree_reads_a_few_tiles(database_url: str) -> None:
                 assert nodes._missing <= 1, "only the end of the tree comes from the seals"
 
 
+@pytest.mark.slow
 def test_where_there_is_none_a_sentence_says_why(database_url: str) -> None:
     with fresh_database(database_url) as url:
         days = 86_400_000

@@ -100,6 +100,7 @@ async def test_without_redis_the_record_is_shown_and_the_doctor_says_so(
     assert [one["what"] for one in looked.item()["doctor"]["found"]][:1] == ["redis"]
 
 
+@pytest.mark.slow
 async def test_one_poller_serves_all_and_ends_with_the_last(
     redis_url: str, url: str, reader: AuditReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

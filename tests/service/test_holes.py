@@ -204,6 +204,7 @@ def test_a_hole_that_whoever_sealed_did_not_see_is_found_by_verification(
     ]
 
 
+@pytest.mark.slow
 def test_doctor_names_five(url: str) -> None:
     assert ("incomplete calls", "ok", "") in check_database_live(url)
     calls = [put(url, fewer_chunks(summed_call(call_id()))) for _ in range(7)]

@@ -149,6 +149,7 @@ def test_every_damage_is_found(product: Product, dialect: DialectName) -> None:
         assert any(fault.startswith(invariant) for fault in found), f"{name}: {found}"
 
 
+@pytest.mark.slow
 def test_what_is_left_in_redis_is_found(product: Product) -> None:
     assert redis_faults(product.redis) == []
     product.redis.set("sluice:{00}:left", "1")

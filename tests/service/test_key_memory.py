@@ -140,6 +140,7 @@ async def test_a_key_has_its_share_by_shard_and_in_each_has_room_for_the_largest
     assert share // 64 < limits.body_bytes < share // 2
 
 
+@pytest.mark.slow
 async def test_a_writer_takes_what_a_dead_one_left_and_nothing_of_a_living_one_or_of_its_own(
     redis: Connection,
 ) -> None:

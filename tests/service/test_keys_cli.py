@@ -139,6 +139,7 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         ) and "a number of open calls is 1 to 2147483647" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_a_policy_that_the_configuration_has_not_is_refused(place: Place) -> None:
     made = place.keys("create", "--name", "typo", "--policy", "defualt")
     assert made.returncode == 2
@@ -153,6 +154,7 @@ def test_a_policy_that_the_configuration_has_not_is_refused(place: Place) -> Non
     assert unknown.returncode == 0 and "Not checked" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_a_spoilt_configuration_keeps_nobody_from_revoking(place: Place) -> None:
     place.keys("create", "--name", "ci")
     place.file.write_text("policies: [")
@@ -184,6 +186,7 @@ def test_wrong_options_are_told_in_plain_words(
     assert made.returncode == 2 and made.stderr.strip().endswith(said)
 
 
+@pytest.mark.slow
 def test_a_new_key_says_how_to_use_it_and_keeps_its_text_on_standard_output(place: Place) -> None:
     made = place.keys(
         "create",

@@ -262,6 +262,7 @@ async def test_a_process_has_twenty_viewers(redis_url: str) -> None:
     assert live.viewers == []
 
 
+@pytest.mark.slow
 def test_a_call_that_never_was_is_not_followed(product: Product) -> None:
     before = rows(product.database_url, "SELECT count(*) FROM reads")
     with contextlib.closing(log_in(product, KEY)) as reader:
@@ -273,6 +274,7 @@ def test_a_call_that_never_was_is_not_followed(product: Product) -> None:
     assert rows(product.database_url, "SELECT count(*) FROM reads") == before
 
 
+@pytest.mark.slow
 def test_a_call_is_followed_before_it_is_on_record(product: Product) -> None:
     writers = product.of("audit")
     for writer in writers:

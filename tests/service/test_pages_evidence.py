@@ -108,6 +108,7 @@ async def test_where_there_is_no_evidence_the_page_says_why_and_the_file_is_refu
                 await pages.page(url)
 
 
+@pytest.mark.slow
 async def test_the_proof_tab_says_where_a_call_stands_and_whether_it_still_fits(log: Log) -> None:
     async with pages_of(log.url, {}) as pages:
         shown = await pages.page(links.tab(log.calls[2], "proof"))

@@ -189,6 +189,7 @@ def test_figures_go_on_in_a_stream_of_events(reader: httpx.Client) -> None:
         assert said["figures"]["open_calls"][0] == "0" and said["figures"]["blocked"][1] is not None
 
 
+@pytest.mark.slow
 def test_sums_of_policies_agree_with_the_record(product: Product, reader: httpx.Client) -> None:
     page = made_of(product, reader, "/debug/policies")
     found = {item["policy"]: item for item in page["rows"] if item["revision"] == "r1"}
@@ -288,6 +289,7 @@ def test_use_of_keys_agrees_with_the_record(product: Product, reader: httpx.Clie
     assert "sluice keys create --name NAME" in text
 
 
+@pytest.mark.slow
 def test_debug_logs_that_are_on_for_a_key_stand_on_its_page(
     product: Product, reader: httpx.Client
 ) -> None:

@@ -543,6 +543,7 @@ LISTS = {
 """Each list, and whose cursors it takes: sessions are listed by their last calls."""
 
 
+@pytest.mark.slow
 def test_a_cursor_that_was_cut_or_is_of_another_list_is_refused_in_words(product: Product) -> None:
     known = cursors()
     with contextlib.closing(log_in(product, ADMIN)) as boss:

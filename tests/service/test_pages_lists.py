@@ -465,6 +465,7 @@ async def test_a_beginning_that_several_calls_have_lists_them(
     assert len(page.values["items"]) == 2
 
 
+@pytest.mark.slow
 async def test_nothing_matches_is_another_page_than_nothing_recorded(reader: AuditReader) -> None:
     for view, path in (
         (lists.calls, "/debug/calls"),

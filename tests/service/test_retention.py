@@ -340,6 +340,7 @@ def test_the_command_says_what_it_would_take_and_takes_it(
     assert counts(log.url)[0] == 3
 
 
+@pytest.mark.slow
 async def test_one_audit_writer_does_it_by_itself(log: Log, redis_url: str) -> None:
     config = Config.model_validate({"retention": {"chunks": 3, "request_bodies": 3}})
     settings = Runtime(config=config, redis_url=redis_url, database_url=log.url, name="w")

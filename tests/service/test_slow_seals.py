@@ -144,6 +144,7 @@ async def test_late_records_of_a_slow_call_keep_no_writer_waiting(
     assert verify(url).ok
 
 
+@pytest.mark.slow
 async def test_what_was_put_off_is_known_to_the_next_writer(
     redis: Connection, url: str, slow: Callable[[Seconds], None]
 ) -> None:

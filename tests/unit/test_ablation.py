@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from scripts.ablation import MODULES, Bench, in_place_of, of_rows, without_effect
 from sluice.eval.dataset import Case, CaseCall
 
@@ -10,6 +12,7 @@ def case(text: str) -> Case:
     return Case(id=text, label="harmful", calls=(CaseCall("bash", json.dumps({"command": text})),))
 
 
+@pytest.mark.slow
 def test_a_row_counts_the_calls_that_it_stops() -> None:
     bench = Bench([case("wipefs --all /dev/sdc"), case("ls"), case("nohup wipefs -a /dev/sdc")])
     rows = {

@@ -131,6 +131,7 @@ def more_exact(path: Path) -> Iterator[tuple[str, str]]:
                             )
 
 
+@pytest.mark.slow
 def test_every_more_exact_code_is_in_the_row_of_its_error() -> None:
     found: dict[str, set[str]] = defaultdict(set)
     for path in sources():

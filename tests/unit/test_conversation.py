@@ -473,6 +473,7 @@ _TURN = st.fixed_dictionaries(
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(_TURN | _JSON, max_size=4), min_size=1, max_size=4), st.text())
+@pytest.mark.slow
 def test_any_history_can_be_shown_and_exported(histories: list[list[Any]], answer: str) -> None:
     session = Session()
     for turns in histories:

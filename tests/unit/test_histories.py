@@ -213,6 +213,7 @@ def test_an_edit_is_seen_and_a_second_way_on_is_a_branch() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_2000_calls_of_2000_turns_take_little() -> None:
     marks = b"".join(i.to_bytes(MARK_BYTES, "big") for i in range(4_000))
     calls = [Marked(marks[: MARK_BYTES * (2_000 + n)]) for n in range(2_000)]

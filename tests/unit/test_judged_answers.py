@@ -11,7 +11,7 @@ import pytest
 from policy.base import AskJudge, EarlierCall, EarlierText, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.tool_judge import ToolJudge
 from policy.builtin.tool_rules import ToolRules
-from policy.judging.answer import AnswerHistory
+from policy.judging.answer_so_far import AnswerHistory
 from policy.session.effects import JudgeRequest, SendUpstream, SessionEffects
 from policy.session.session import Session
 from protocol.bounds import MAX_ANSWER_BYTES, MAX_OPEN_ASKS, MAX_TOOL_CALLS, TEXT_STEP_CHARS

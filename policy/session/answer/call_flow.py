@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from policy.base import NOTHING_BEFORE, Judgement
-from policy.judging.answer import AnswerHistory
+from policy.judging.answer_so_far import AnswerHistory
 from policy.schemas.schemas import ToolSchemas
 from policy.session.answer import metadata, toolcalls
 from policy.session.answer.attachments import Attachments

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from policy.base import Block
-from policy.judging.answer import MOST_HEARD, AnswerHistory
+from policy.judging.answer_so_far import MOST_HEARD, AnswerHistory
 from policy.schemas.schemas import AnswerCheck
 from policy.session.answer import metadata
 from policy.session.answer.outbox import Outbox

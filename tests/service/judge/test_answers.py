@@ -267,6 +267,7 @@ async def test_a_job_of_the_version_before_is_answered(
         assert (await answer(redis, call_id)).error == ""
 
 
+@pytest.mark.slow
 async def test_an_outage_of_redis_is_told_of_once(
     redis_url: str, redis: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -91,8 +91,7 @@ class OwnedCall:
         self.is_broken = False
         """A bug of ours or of a codec came up in this call: it ends, and no other call notices."""
         self.was_replayed = True
-        """False while a replay has not come to its end: what the owner before decided is not all
-        known."""
+        """False until a replay has finished: not all that the last owner decided is known yet."""
         self.busy: asyncio.Future[None] | None = None
         """A step is under way on the lane: until this is done nobody else touches the session."""
         self.last_owned = time.monotonic()
@@ -128,7 +127,7 @@ class OwnedCall:
 
     @property
     def is_replayed(self) -> bool:
-        """Is it taken over, and not where the last owner was yet?"""
+        """Was it taken over, and has it yet to catch up with the last owner?"""
         return self.phase is Phase.REPLAYING or self.phase is Phase.TAKEN_OVER
 
     @property
@@ -156,7 +155,7 @@ class OwnedCall:
         self._move(Step.BEGIN)
 
     def end(self) -> bool:
-        """Take nothing more; False where the call ends already."""
+        """Stop taking anything; False if the call is already ending."""
         if self.phase is Phase.ENDING:
             return False
         self._move(Step.END)
@@ -240,8 +239,8 @@ class OwnedCall:
         )
 
     def feed_entry(self, entry: Entry, *, is_watched: bool = False) -> bool:
-        """Take one entry of the call's stream; False when one before it is missing. What came
-        before is dropped."""
+        """Take one entry of the call's stream; False when one before it is missing. An entry that
+        was taken already is dropped."""
         if self._observer is not None and not is_watched:
             return self._watch_entry(self._observer, entry)
         inbox = self.inbox
@@ -359,7 +358,7 @@ class OwnedCall:
             await asyncio.wait([self.busy])
 
     def weigh(self) -> None:
-        """Look whether the next step may be the one that writes a large request again."""
+        """Check whether the next step may have to write a large request anew."""
         if self.session.may_defer:
             self._weigh(self.session)
 
