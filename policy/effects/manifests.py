@@ -18,7 +18,7 @@ _FIRST_LOOK = re.compile(
     r"|cluster-admin|system:masters|volumes"
 )
 _DESCRIBES = re.compile(
-    r"\bapiVersion[\"']?\s*:|^[\"'{\s]*services[\"']?\s*:|\brunArgs[\"']?\s*:"
+    r"\bapiVersion[\"']?\s*:|^[\"'{ \t]{0,40}services[\"']?\s*:|\brunArgs[\"']?\s*:"
     r"|\bcontainerDefinitions[\"']?\s*:|\bsecurityContext[\"']?\s*:",
     re.MULTILINE,
 )
@@ -30,9 +30,9 @@ _FLAGS = re.compile(
     r"DAC_READ_SEARCH|BPF)\b"
 )
 _MOUNTS = re.compile(
-    r"\bhostPath[\"']?\s*:\s*\{?\s*(?:[\"']?type[\"']?\s*:\s*[\w\"']{1,40}[\s,]+)?[\"']?path[\"']?\s*:\s*"
+    r"\bhostPath[\"']?\s{0,9}:\s{0,40}\{?\s{0,40}(?:[\"']?type[\"']?\s{0,9}:\s{0,9}[\w\"']{1,40}[\s,]{1,40})?[\"']?path[\"']?\s{0,9}:\s{0,9}"
     r"[\"']?([/~][^\s\"',}]{0,200})()"
-    r"|\bsource(?:Path)?[\"']?\s*[:=]\s*[\"']?((?:[/~]|\$\{?HOME\}?)[^\s\"',}]{0,200})()"
+    r"|\bsource(?:Path)?[\"']?\s{0,9}[:=]\s{0,9}[\"']?((?:[/~]|\$\{?HOME\}?)[^\s\"',}]{0,200})()"
     r"|(?:^|[\s\[,\"'])((?:[/~]|\$\{?HOME\}?)[^\s\"',:\]]{0,200}):/[^\s\"',:\]]{0,200}(:ro)?",
     re.MULTILINE,
 )

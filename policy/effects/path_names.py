@@ -196,8 +196,8 @@ STARTUP_NAMES = (
     r"(?:^|/)(?:release_agent|uevent_helper)$",
     r"(?:^|/)\.git/(?:hooks(?:/(?![^/]*\.sample$)[^/]*)?|config)$",
     r"^~/\.(?:config/git/hooks|git-templates?|git_template)(?:/|$)",
-    *(f"(?:^|/){name}$" for name in AGENT_SETTINGS.split()),
-    *(f"^~/{name}" for name in AGENT_MEMORY.split()),
+    r"(?:^|/)(?:" + "|".join(AGENT_SETTINGS.split()) + ")$",
+    r"^~/(?:" + "|".join(AGENT_MEMORY.split()) + ")",
     r"^~/\.(?:vimrc|config/nvim/init\.(?:vim|lua))$",
     r"^~/\.(?:gdbinit|lldbinit|pythonstartup|pythonrc(?:\.py)?|irbrc|rprofile|npmrc"
     r"|pip/pip\.conf)$",

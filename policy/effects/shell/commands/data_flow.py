@@ -14,7 +14,14 @@ from policy.effects.places import NOWHERE
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.command_traits import SHELLS, SOCKET, feeders
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings
-from policy.effects.shell.commands.sending import ONE_KEY, is_astray, is_at_home, keys_in, tells_key
+from policy.effects.shell.commands.sending import (
+    ONE_KEY,
+    is_astray,
+    is_at_home,
+    keys_in,
+    keys_told,
+    tells_key,
+)
 from policy.effects.shell.commands.web_commands import has_secret_variable
 
 
@@ -30,25 +37,12 @@ _MUCH, _DATA = 1, 2
 _DATA_FILES = re.compile(
     r"/var/lib/(?:mysql|mariadb|postgresql|pgsql|mongo(?:db)?|redis|docker|elasticsearch|influxdb|rabbitmq|cassandra|ldap)(?:/|\Z)"
     r"|/var/backups?(?:/|\Z)"
-    r"|(?:dump|backup|customers?|users|clients|patients|payroll|salar(?:y|ies)|prod)[\w.-]*"
+    r"|(?:dump|backup|customers?|users|clients|patients|payroll|salar(?:y|ies)|prod)[\w.-]{0,60}"
     r"\.(?:sql|csv|tsv|xlsx?|parquet|dump|bson|rdb|bak|db|sqlite3?)(?:\.(?:gz|bz2|xz|zst|zip))?\Z",
     re.IGNORECASE,
 )
 _STRANGE = ("other", "listed", "unknown", "metadata")
 _PACKS_ALL = frozenset("tar gtar bsdtar zip 7z rsync".split())
-
-
-def _held(place: PathTarget, holds: _Holds) -> tuple[bool, int]:
-    """What the files hold that a place names, which may be all of the project."""
-    if place.path != "./*":
-        return holds.get(place.path, (False, 0))
-    held = [
-        value
-        for path, value in holds.items()
-        # what is named like a file of keys is ignored by who adds all
-        if path.startswith("./") and not NOWHERE.place(path).secret
-    ]
-    return any(value[0] for value in held), max((value[1] for value in held), default=0)
 
 
 class _Flow:
@@ -62,10 +56,13 @@ class _Flow:
         if any(findings.sends for findings in self.all_findings):
             self._send()
         for index, findings in enumerate(self.all_findings):
-            command = self.commands[index]
-            for scope, host in () if findings.sends else findings.reached:
-                if scope in _STRANGE and tells_key(command, keys_in(command), host):
-                    findings.add("secret", scope, host)
+            reached = [] if findings.sends else findings.reached
+            if any(scope in _STRANGE for scope, _ in reached):
+                command = self.commands[index]
+                told = keys_told(command, keys_in(command))
+                for scope, host in reached if told else ():
+                    if scope in _STRANGE and tells_key(told, host):
+                        findings.add("secret", scope, host)
             self._connected(index, findings)
 
     def _send(self) -> None:
@@ -74,7 +71,7 @@ class _Flow:
         size = len(self.commands)
         for command, findings in zip(self.commands, self.all_findings, strict=True):
             # who sends may say a key to whom it belongs
-            findings.writes_key = not findings.sends and tells_key(command, (), "")
+            findings.writes_key = not findings.sends and tells_key(keys_told(command, ()), "")
         secret, bulk = [False] * size, [0] * size
         holds: _Holds = {}
         for _ in range(3):
@@ -88,8 +85,11 @@ class _Flow:
                 secret[index], bulk[index] = is_secret, is_bulk
                 if is_secret or is_bulk:
                     for path in findings.writes:
-                        was = holds.get(path, (False, 0))
-                        holds[path] = (was[0] or is_secret, max(was[1], is_bulk))
+                        is_own = path.startswith("./") and not NOWHERE.place(path).secret
+                        # who adds all of the project leaves out what is named like a key file
+                        for name in (path, "./*") if is_own else (path,):
+                            was = holds.get(name, (False, 0))
+                            holds[name] = (was[0] or is_secret, max(was[1], is_bulk))
             if before == (secret, bulk, holds):
                 break
         for index, findings in enumerate(self.all_findings):
@@ -113,7 +113,7 @@ class _Flow:
         is_secret |= findings.writes_key
         much = max((bulk[i] for i in sources if 0 <= i < len(bulk)), default=0)
         for place in findings.reads:
-            held = _held(place, holds)
+            held = holds.get(place.path, (False, 0))
             is_secret |= (place.secret and not command.name.startswith("source")) or held[0]
             is_much = (
                 (place.scope in ("root", "home") and place.path != ".")
@@ -121,7 +121,7 @@ class _Flow:
                 or place.path in ("/etc/passwd", "/etc", "/var/log")
                 or (place.path == "." and command.name in _PACKS_ALL)
             )
-            is_data = _DATA_FILES.search(place.path) is not None
+            is_data = _DATA_FILES.search(f"{place.path[:60]}\n{place.path[-160:]}") is not None
             much = max(much, held[1], _DATA if is_data else _MUCH if is_much else 0)
         wide = any(
             effect.kind == "read" and effect.wide and effect.scope in ("home", "root", "system")
@@ -165,13 +165,14 @@ class _Flow:
             and place.path not in (".", "..")
             for place in self._all_reads(command, findings)
         )
+        told = keys_told(command, keys)
         for scope, host, account in findings.sends:
             if scope == "other" and is_astray(keys, host):
                 findings.add("secret", scope, host)
             is_told = (
                 is_secret
                 or not all(is_at_home(word, host) for word in named)
-                or (scope in _STRANGE and tells_key(command, keys, host))
+                or (scope in _STRANGE and tells_key(told, host))
             )
             if scope == "loopback" or not (is_told or much):
                 continue

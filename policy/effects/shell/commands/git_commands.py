@@ -165,7 +165,7 @@ def _add(command: Command, args: Args, findings: Findings) -> None:
             findings.reads.append(_ALL)
             continue
         for place in findings.places(word):
-            is_key = _COMMITTED_KEYS.search(place.path) is not None and not _OF_TESTS.search(
+            is_key = _COMMITTED_KEYS.search(place.path[-160:]) is not None and not _OF_TESTS.search(
                 place.path
             )
             findings.reads.append(PathTarget(place.path, place.scope, place.wide, is_key))

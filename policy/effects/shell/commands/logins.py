@@ -6,7 +6,7 @@ handed on instead, and then only where it goes counts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from policy.effects.network import host_of
 from policy.effects.shell.command import Command
@@ -39,18 +39,29 @@ _MAX_STEPS = 8
 
 def add_printed(commands: Sequence[Command], all_findings: Sequence[Findings]) -> None:
     """Add that a key is read where a token is printed, stored or sent elsewhere."""
-    for index, findings in enumerate(all_findings):
-        if findings.prints_token and not _Users(commands, all_findings, index).are_its_own():
-            findings.add("read", "credentials", commands[index].line)
+    printed = [i for i, findings in enumerate(all_findings) if findings.prints_token]
+    users: dict[int, set[int]] = {}
+    for number, command in enumerate(commands if printed else ()):
+        words = (*command.words, *(value for _, value in command.assignments))
+        for index in (*feeders(command), *(i for word in words for i in word.outputs)):
+            users.setdefault(index, set()).add(number)
+    for index in printed:
+        if not _Users(commands, all_findings, users, index).are_its_own():
+            all_findings[index].add("read", "credentials", commands[index].line)
 
 
 class _Users:
     """The commands that use what one of them prints."""
 
     def __init__(
-        self, commands: Sequence[Command], all_findings: Sequence[Findings], index: int
+        self,
+        commands: Sequence[Command],
+        all_findings: Sequence[Findings],
+        users: Mapping[int, set[int]],
+        index: int,
     ) -> None:
-        self._commands, self._all_findings, self._index = commands, all_findings, index
+        self._commands, self._all_findings, self._users = commands, all_findings, users
+        self._index = index
         belong = _BELONG.get(commands[index].name)
         self._belongs = None if belong is None else re.compile(rf"(?:.*\.)?(?:{belong})")
         self._left = _MAX_STEPS
@@ -63,16 +74,7 @@ class _Users:
         self._left -= 1
         if self._left < 0 or any(">" in r.op for r in self._commands[index].redirects):
             return False
-        users = [
-            number
-            for number, command in enumerate(self._commands)
-            if number != index
-            and (
-                index in feeders(command)
-                or any(index in word.outputs for word in command.words)
-                or any(index in value.outputs for _, value in command.assignments)
-            )
-        ]
+        users = sorted(self._users.get(index, set()) - {index})
         return bool(users) and all(map(self._is_its_own, users))
 
     def _is_its_own(self, number: int) -> bool:

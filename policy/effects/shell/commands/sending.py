@@ -12,7 +12,7 @@ sends, as `croc send .env` (`tests/unit/test_shell_leaks.py`). No labelled call 
 import re
 from collections.abc import Sequence
 
-from policy.effects.credentials import secrets_in
+from policy.effects.credentials import Secret, secrets_in
 from policy.effects.network import host_of
 from policy.effects.sent_secrets import is_own_key
 from policy.effects.shell.command import Command, Word
@@ -126,19 +126,24 @@ def is_at_home(word: Word, host: str) -> bool:
     )
 
 
-def tells_key(command: Command, keys: Sequence[Word], host: str) -> bool:
-    """Does a key stand in the words or the input of a command that does not belong to the host, by
-    its form? `keys`: the words in which one is used."""
+def keys_told(command: Command, keys: Sequence[Word]) -> list[tuple[Secret, bool]]:
+    """Return the keys that stand in the words or the input of a command, by their form, and whether
+    each stands where keys are used. `keys`: the words in which one is."""
     stdin = command.stdin.text if command.stdin.kind == "text" else ""
     if not secrets_in(f"{command.line}\n{stdin}"[:_MAX_TEXT]):
-        return False
+        return []
     used = {word.known for word in keys}
-    host = host_of(host)
-    return any(
-        not is_own_key(secret, host, is_used=text in used or _USER_OF.match(text) is not None)
+    return [
+        (secret, text in used or _USER_OF.match(text) is not None)
         for text in (*command.texts, stdin)
         for secret in secrets_in(text[:_MAX_TEXT])
-    )
+    ]
+
+
+def tells_key(told: Sequence[tuple[Secret, bool]], host: str) -> bool:
+    """Does one of these keys not belong to a host?"""
+    name = host_of(host) if told else ""
+    return any(not is_own_key(secret, name, is_used=is_used) for secret, is_used in told)
 
 
 _ENVIRONMENT = re.compile(
