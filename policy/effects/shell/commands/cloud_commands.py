@@ -88,7 +88,9 @@ def _mount(path: str, read_only: bool, findings: Findings) -> None:
         findings.add("privilege", "root", path)
     elif place.scope == "root" or (_VOLUME_HOLES.fullmatch(place.path) and not read_only):
         findings.add("privilege", place.scope, place.path, wide=True)
-    elif place.scope == "credentials" or _HOLDS_KEYS.fullmatch(place.path):
+    elif place.scope == "credentials" or (
+        place.scope == "home" and _HOLDS_KEYS.fullmatch(place.path)
+    ):
         findings.reads.append(place)
         findings.add("read", "credentials", place.path)
 

@@ -37,7 +37,7 @@ _MUCH, _DATA = 1, 2
 _DATA_FILES = re.compile(
     r"/var/lib/(?:mysql|mariadb|postgresql|pgsql|mongo(?:db)?|redis|docker|elasticsearch|influxdb|rabbitmq|cassandra|ldap)(?:/|\Z)"
     r"|/var/backups?(?:/|\Z)"
-    r"|(?:dump|backup|customers?|users|clients|patients|payroll|salar(?:y|ies)|prod)[\w.-]{0,60}"
+    r"|(?:dump|backup|customers?|patients|payroll|salar(?:y|ies)|prod)[\w.-]{0,60}"
     r"\.(?:sql|csv|tsv|xlsx?|parquet|dump|bson|rdb|bak|db|sqlite3?)(?:\.(?:gz|bz2|xz|zst|zip))?\Z",
     re.IGNORECASE,
 )

@@ -379,7 +379,7 @@ gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --d
     + 1=api -> send listed 'a page that others read' account
     1~(?i)gist 2~(?i)create|edit -> reads 3- ; send other 'a public page'
     1~(?i)snippet 2~(?i)create -> reads 3- ; send other 'a public page'
-    1~(?i)release 2~(?i)upload -> reads 3- ; send other 'a public page'
+    1~(?i)release 2~(?i)upload -> reads 3-
     1~(?i)auth 2~(?i)token -> prints-secret ; prints-token
     1~(?i)auth 2~(?i)status -t|--show-token -> prints-secret ; read credentials token
     1~(?i)repo|project 2~(?i)delete -> delete unknown {3-} wide

@@ -7,7 +7,6 @@ listed instead.
 
 import re
 from functools import cache
-from itertools import pairwise
 
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.findings import Findings
@@ -105,7 +104,8 @@ _KNOWN_VERB = re.compile(
 """A verb that changes something: the words behind it are names, whatever they say."""
 _BARE = frozenset("-q --quiet --debug -v --verbose -A --all-namespaces -y --yes --json".split())
 """Options without a value that stand before verbs."""
-_BY_FLAG = re.compile(r"-X|--method|-f|-F|--field|--raw-field|--input|--form")
+_METHOD = re.compile(r"(?:^| )(?:-X ?|--method[ =])(\w+)")
+_BY_FIELD = re.compile(r"(?:^| )(?:-[fF]|--(?:field|raw-field|input|form)\b)")
 _MAX_WORDS = 8
 
 
@@ -179,22 +179,10 @@ _FIRST_WORD = frozenset(
 
 def _asks(command: Command) -> bool:
     """Is a call of a forge's interface one that asks: GET, or a query?"""
-    texts = command.texts
-    method = next(
-        (after for flag, after in pairwise(texts) if flag in ("-X", "--method")),
-        "",
-    )
-    glued = next(
-        (text.partition("=")[2] or text[2:] for text in texts if re.match(r"-X\w|--method=", text)),
-        method,
-    )
-    if glued:
-        return glued.upper() in ("GET", "HEAD")
-    if "graphql" in texts:
-        return (
-            not any(re.search(r"\bmutation\b", text) for text in texts) and "--input" not in texts
-        )
-    return not any(_BY_FLAG.fullmatch(text.partition("=")[0][:40]) for text in texts)
+    line = command.line
+    if methods := _METHOD.findall(line):
+        return {method.upper() for method in methods} <= {"GET", "HEAD"}
+    return "mutation" not in line if "graphql" in line else _BY_FIELD.search(line) is None
 
 
 def _fetches(words: list[str]) -> bool:
