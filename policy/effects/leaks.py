@@ -67,15 +67,18 @@ _HIDES = re.compile(
     r"(?:never|not|n't) (?:\w+ ){0,2}(?:mention|tell|reveal|disclose|report|show|inform)\w*)\b"
 )
 _HIDES_ITSELF = re.compile(
-    r"(?i)\b(?:never|not|n't|without|avoid) (?:\w+ ){0,2}(?:mention|tell|reveal|disclose|report|show|inform"
-    r"|discuss|explain)\w* (?:this|it|these|(?:\w+ ){0,4}(?:this|these|users?|humans?|developers?|operators?"
+    r"(?i)\b(?:never|not|n't|without|avoid) (?:\w+ ){0,2}(?:mention|tell|reveal|disclose|report"
+    r"|show|inform"
+    r"|discuss|explain)\w* (?:this|it|these|(?:\w+ ){0,4}(?:this|these|users?|humans?"
+    r"|developers?|operators?"
     r"|anyone|rules?|steps?|instructions?))\b"
 )
 _TELLS_TO_RUN = re.compile(
     r"(?i)\b(?:curl|wget|iwr|irm)\b(?=[^\n|]{0,300}?https?://)[^\n|]{0,600}+\|\s{0,9}(?:sudo\s+)?(?:\w*sh|python3?|node|iex)\b"
 )
 _EACH_TIME = re.compile(
-    r"(?i)\b(?:(?:before|after|on|at the (?:start|beginning|end) of) (?:each|every|any|all|the first|a)"
+    r"(?i)\b(?:(?:before|after|on|at the (?:start|beginning|end) of) (?:each|every|any|all"
+    r"|the first|a)"
     r"|always|whenever|first run|must (?:first )?run|silently)\b"
 )
 _TELLS_TO_INCLUDE = re.compile(

@@ -162,22 +162,29 @@ STARTUP = (
     r"^/c:/windows/(?:tasks|system32/tasks)(?:/|$)",
 )
 AGENT_SETTINGS = r"""
-\.claude/settings(?:\.local)?\.json \.claude/hooks/.* \.claude\.json \.mcp\.json \.cursor/(?:mcp|hooks|cli|cli-config|permissions)\.json
-\.codex/(?:config\.toml|hooks(?:\.json|/.*)) \.gemini/(?:settings\.json|hooks/.*|policies/.*) \.qwen/settings\.json
-(?:\.opencode/)?opencode\.jsonc? \.config/opencode/config\.json \.opencode/plugins?/.* \.roo/mcp\.json \.kilocode/mcp\.json
-\.windsurf/(?:mcp_config|hooks)\.json \.codeium/windsurf/mcp_config\.json \.continue/config\.(?:json|ya?ml|ts) \.aider\.conf\.ya?ml
-\.config/goose/(?:config|permission)\.ya?ml \.config/amp/settings\.json \.amp/settings\.json \.kiro/settings/mcp\.json
-\.amazonq/(?:mcp|cli-agents/.*)\.json \.aws/amazonq/.* \.copilot/(?:config|mcp-config)\.json \.vscode/mcp\.json \.idea/mcp\.json \.junie/mcp/mcp\.json
-(?:cline|kilo|roo|mcp)_(?:mcp_)?settings\.json claude_desktop_config\.json \.crush\.json crush\.json \.factory/(?:mcp|settings|config)\.json \.trae/mcp\.json
+\.claude/settings(?:\.local)?\.json \.claude/hooks/.* \.claude\.json \.mcp\.json
+\.cursor/(?:mcp|hooks|cli|cli-config|permissions)\.json
+\.codex/(?:config\.toml|hooks(?:\.json|/.*)) \.gemini/(?:settings\.json|hooks/.*|policies/.*)
+\.qwen/settings\.json (?:\.opencode/)?opencode\.jsonc? \.config/opencode/config\.json
+\.opencode/plugins?/.* \.roo/mcp\.json \.kilocode/mcp\.json \.windsurf/(?:mcp_config|hooks)\.json
+\.codeium/windsurf/mcp_config\.json \.continue/config\.(?:json|ya?ml|ts) \.aider\.conf\.ya?ml
+\.config/goose/(?:config|permission)\.ya?ml \.config/amp/settings\.json \.amp/settings\.json
+\.kiro/settings/mcp\.json \.amazonq/(?:mcp|cli-agents/.*)\.json \.aws/amazonq/.*
+\.copilot/(?:config|mcp-config)\.json \.vscode/mcp\.json \.idea/mcp\.json \.junie/mcp/mcp\.json
+(?:cline|kilo|roo|mcp)_(?:mcp_)?settings\.json claude_desktop_config\.json \.crush\.json
+crush\.json \.factory/(?:mcp|settings|config)\.json \.trae/mcp\.json
 \.grok/(?:user-)?settings\.json \.augment/settings\.json managed-settings\.json
 """
-"""Settings of agents, of a project or a home: which commands they may run unasked, which programs and
-servers they start."""
+"""Settings of agents, of a project or a home: which commands they may run unasked, which programs
+and servers they start."""
 AGENT_MEMORY = r"""
-\.claude/claude\.md$ \.claude/(?:commands|agents|skills|rules|output-styles)/ \.codex/(?:agents|instructions)(?:\.override)?\.md$
-\.codex/(?:prompts|rules|skills)/ \.gemini/gemini\.md$ \.gemini/commands/ \.qwen/qwen\.md$ \.config/opencode/(?:agents\.md$|agents?/|commands?/|plugins?/)
-\.config/goose/\.goosehints$ \.cursor/rules/ \.codeium/windsurf/memories/ \.roo/rules \.config/(?:agents|amp)/agents\.md$ \.agents\.md$ \.copilot/agents/
-\.kiro/steering/ \.continue/rules/ \.factory/(?:agents\.md$|droids/|commands/)
+\.claude/claude\.md$ \.claude/(?:commands|agents|skills|rules|output-styles)/
+\.codex/(?:agents|instructions)(?:\.override)?\.md$ \.codex/(?:prompts|rules|skills)/
+\.gemini/gemini\.md$ \.gemini/commands/ \.qwen/qwen\.md$
+\.config/opencode/(?:agents\.md$|agents?/|commands?/|plugins?/) \.config/goose/\.goosehints$
+\.cursor/rules/ \.codeium/windsurf/memories/ \.roo/rules \.config/(?:agents|amp)/agents\.md$
+\.agents\.md$ \.copilot/agents/ \.kiro/steering/ \.continue/rules/
+\.factory/(?:agents\.md$|droids/|commands/)
 """
 """What agents read at the start of each task, in whatever project: in a home."""
 STARTUP_NAMES = (

@@ -175,8 +175,8 @@ def sends_key_astray(headers: Iterable[tuple[str, str]], url: str) -> bool:
 
 
 def is_own_key(secret: Secret, host: str, *, is_used: bool) -> bool:
-    """Does a key belong to the domain of a host, by its form; or is it none that has one? `is_used`:
-    it stands where keys are used."""
+    """Does a key belong to the domain of a host, by its form; or is it none that has one?
+    `is_used`: it stands where keys are used."""
     if secret.kind in _WITHOUT_FORM:
         return True
     provider = _PROVIDERS.get(secret.kind)

@@ -15,8 +15,8 @@ from itertools import islice
 import msgspec
 
 from policy.effects.effect import Effect, Scope
-from policy.effects.manifests import handed_over
 from policy.effects.network import LISTED, host_scope
+from policy.effects.shell.services.manifests import handed_over
 
 MAX_CHARS = 65_536
 """Of a file that are looked at."""
@@ -297,8 +297,8 @@ def _recipes(content: str, line: re.Pattern[str]) -> Iterator[str]:
 
 
 def _sources(path: str, content: str) -> Iterator[Effect]:
-    """Code that a list of packages fetches from a place that is none of the usual ones; tasks that an
-    editor starts by itself."""
+    """Code that a list of packages fetches from a place that is none of the usual ones; tasks that
+    an editor starts by itself."""
     if _TASKS.search(path) and _STARTS_ITSELF.search(content):
         yield Effect.of("persistence", "startup", path, by="editor")
     if not _MANIFESTS.search(path):

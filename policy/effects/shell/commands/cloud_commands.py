@@ -4,25 +4,29 @@ not isolate."""
 import re
 
 from policy.effects.effect import Kind
-from policy.effects.manifests import handed_over
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args
 from policy.effects.shell.commands.file_commands import is_remote
 from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
+from policy.effects.shell.services.manifests import handed_over
 from policy.effects.stored import MAX_CHARS
 
 _VOLUME_HOLES = re.compile(
-    r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker|kubelet)|var/log|opt|"
+    r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker"
+    r"|kubelet)|var/log|opt|"
     r"srv|run)|~|~/\.ssh|~/\.aws|/home/\w+)/?"
 )
 _HOLDS_KEYS = re.compile(
-    r"~/(?:\.(?:docker|config|local/share|claude|codex|gemini|password-store|mozilla)|Library(?:/[\w ]+)?)/?"
+    r"~/(?:\.(?:docker|config|local/share|claude|codex|gemini|password-store|mozilla)"
+    r"|Library(?:/[\w ]+)?)/?"
 )
 """Folders with keys among other things, which a container sees where it sees them."""
 _OF_CLOUDS = re.compile(
-    r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
-    r"redhat\.(?:com|io)|lscr\.io|cgr\.dev|scaleway\.com|suse\.com|oracle\.com|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
+    r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io"
+    r"|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
+    r"redhat\.(?:com|io)|lscr\.io|cgr\.dev|scaleway\.com|suse\.com|oracle\.com"
+    r"|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
 )
 """Registries where one needs an account to put images."""
 
@@ -118,12 +122,14 @@ def _compose(command: Command, args: Args, findings: Findings) -> None:
 
 
 _GONES = (
-    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion"
+    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush"
+    r"|detach-and-delete|release|schedule-key-deletion"
     r"|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)"
 )
 _GONE = re.compile(_GONES)
 _SMALL = re.compile(
-    r"tags?|labels?|alias(?:es)?|message|delete-object|item|record|dashboard|alarms?|log-stream|cached?|session|version|"
+    r"tags?|labels?|alias(?:es)?|message|delete-object|item|record|dashboard|alarms?|log-stream"
+    r"|cached?|session|version|"
     r"draft|comment|env|config|unset|remove-tags"
 )
 
@@ -181,7 +187,8 @@ cloud
 
 
 _KEEPS = re.compile(
-    r"secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?|"
+    r"secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam"
+    r"|vars?|variables?|parameters?|credentials?|"
     r"get|list|ls|describe|show|download|pull"
 )
 """Words of commands that are for keys and settings of what runs there, or that send nothing."""
@@ -263,13 +270,16 @@ def _buckets(command: Command, args: Args, flags: list[str], findings: Findings)
 
 
 _ENDS = re.compile(
-    r"(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke|del)(?:[-:_]\w+)*|\w+:(?:drop|reset|destroy|"
+    r"(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke"
+    r"|del)(?:[-:_]\w+)*|\w+:(?:drop|reset|destroy|"
     r"purge|delete|wipe)"
 )
 _WEIGHTY = re.compile(
-    r"(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream|volume|app|instance|server|vm|dataset|"
+    r"(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream"
+    r"|volume|app|instance|server|vm|dataset|"
     r"environment|tenant|account|"
-    r"keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer|item|archive|pg|kv|secret|pool|table|"
+    r"keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer"
+    r"|item|archive|pg|kv|secret|pool|table|"
     r"schema|workspace)s?"
 )
 _LOCAL = frozenset(

@@ -19,7 +19,7 @@ from policy.effects.shell.commands.sending import (
     is_astray,
     is_at_home,
     keys_in,
-    keys_told,
+    keys_shown,
     tells_key,
 )
 from policy.effects.shell.commands.web_commands import has_secret_variable
@@ -35,7 +35,8 @@ _Holds = dict[str, tuple[bool, int]]
 _MUCH, _DATA = 1, 2
 """More than is for others; a database or a part of one, which is for nobody else."""
 _DATA_FILES = re.compile(
-    r"/var/lib/(?:mysql|mariadb|postgresql|pgsql|mongo(?:db)?|redis|docker|elasticsearch|influxdb|rabbitmq|cassandra|ldap)(?:/|\Z)"
+    r"/var/lib/(?:mysql|mariadb|postgresql|pgsql|mongo(?:db)?|redis|docker|elasticsearch"
+    r"|influxdb|rabbitmq|cassandra|ldap)(?:/|\Z)"
     r"|/var/backups?(?:/|\Z)"
     r"|(?:dump|backup|customers?|patients|payroll|salar(?:y|ies)|prod)[\w.-]{0,60}"
     r"\.(?:sql|csv|tsv|xlsx?|parquet|dump|bson|rdb|bak|db|sqlite3?)(?:\.(?:gz|bz2|xz|zst|zip))?\Z",
@@ -59,9 +60,9 @@ class _Flow:
             reached = [] if findings.sends else findings.reached
             if any(scope in _STRANGE for scope, _ in reached):
                 command = self.commands[index]
-                told = keys_told(command, keys_in(command))
-                for scope, host in reached if told else ():
-                    if scope in _STRANGE and tells_key(told, host):
+                shown = keys_shown(command, keys_in(command))
+                for scope, host in reached if shown else ():
+                    if scope in _STRANGE and tells_key(shown, host):
                         findings.add("secret", scope, host)
             self._connected(index, findings)
 
@@ -71,7 +72,7 @@ class _Flow:
         size = len(self.commands)
         for command, findings in zip(self.commands, self.all_findings, strict=True):
             # who sends may say a key to whom it belongs
-            findings.writes_key = not findings.sends and tells_key(keys_told(command, ()), "")
+            findings.writes_key = not findings.sends and tells_key(keys_shown(command, ()), "")
         secret, bulk = [False] * size, [0] * size
         holds: _Holds = {}
         for _ in range(3):
@@ -104,8 +105,8 @@ class _Flow:
         holds: _Holds,
         used: Collection[int] = (),
     ) -> tuple[bool, int]:
-        """Is what a command has secret, and how much is it? `used`: commands whose output is a key that
-        it uses."""
+        """Is what a command has secret, and how much is it? `used`: commands whose output is a key
+        that it uses."""
         sources = [*feeders(command), *(other for word in command.words for other in word.outputs)]
         sources += [other for _, word in command.assignments for other in word.outputs]
         sources = [i for i in sources if i not in used]
@@ -165,18 +166,18 @@ class _Flow:
             and place.path not in (".", "..")
             for place in self._all_reads(command, findings)
         )
-        told = keys_told(command, keys)
+        shown = keys_shown(command, keys)
         for scope, host, account in findings.sends:
             if scope == "other" and is_astray(keys, host):
                 findings.add("secret", scope, host)
-            is_told = (
+            is_shown = (
                 is_secret
                 or not all(is_at_home(word, host) for word in named)
-                or (scope in _STRANGE and tells_key(told, host))
+                or (scope in _STRANGE and tells_key(shown, host))
             )
-            if scope == "loopback" or not (is_told or much):
+            if scope == "loopback" or not (is_shown or much):
                 continue
-            if is_told or (
+            if is_shown or (
                 scope in ("other", "metadata", "unknown")
                 and (not account or (scope == "other" and (is_whole or much == _DATA)))
             ):

@@ -20,7 +20,6 @@ from policy.effects.shell.commands import (
     key_files,
     net_commands,
     package_commands,
-    scratch,
     sending,
     system_commands,
 )
@@ -39,7 +38,6 @@ from policy.effects.shell.commands.command_traits import (
 from policy.effects.shell.commands.data_flow import follow
 from policy.effects.shell.commands.file_table import DOES_NOTHING, WHOLE
 from policy.effects.shell.commands.findings import Findings, Handler
-from policy.effects.shell.commands.logins import add_printed
 from policy.effects.shell.commands.program_origins import (
     built,
     comes_from_elsewhere,
@@ -47,9 +45,11 @@ from policy.effects.shell.commands.program_origins import (
     put_in_place,
     source_given,
 )
-from policy.effects.shell.commands.service_verbs import add_change
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.programs.texts import effects_of_code
+from policy.effects.shell.services import scratch
+from policy.effects.shell.services.logins import add_printed
+from policy.effects.shell.services.service_verbs import add_change
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,

@@ -146,9 +146,12 @@ _INDEX, _HISTORY = (PathTarget(f"git:{name}", "project") for name in ("index", "
 """Where git keeps what is added and what is committed, for who follows what is in it."""
 _ALL = PathTarget("./*", "project", wide=True)
 _COMMITTED_KEYS = re.compile(
-    r"(?:^|/)\.env(?:\.(?:local|live|staging|prod(?:uction)?))?(?:\.local)?$|(?:^|/)id_(?:rsa|dsa|ecdsa|ed25519)$"
-    r"|(?:^|/)\.(?:netrc|pgpass|pypirc|git-credentials|aws/credentials|ssh/.*)$|\.(?:p12|pfx|jks|kdbx)$"
-    r"|(?:^|/)(?:credentials|service[-_]account(?:[-_]key)?)\.(?:json|csv)$|(?:^|/)[\w.-]*private[\w.-]*\.(?:pem|key)$",
+    r"(?:^|/)\.env(?:\.(?:local|live|staging|prod(?:uction)?))?(?:\.local)?$|(?:^|/)id_(?:rsa"
+    r"|dsa|ecdsa|ed25519)$"
+    r"|(?:^|/)\.(?:netrc|pgpass|pypirc|git-credentials|aws/credentials|ssh/.*)$|\.(?:p12|pfx|jks"
+    r"|kdbx)$"
+    r"|(?:^|/)(?:credentials|service[-_]account(?:[-_]key)?)\.(?:json|csv)$|(?:^"
+    r"|/)[\w.-]*private[\w.-]*\.(?:pem|key)$",
     re.IGNORECASE,
 )
 """Files that hold keys wherever they lie; others among a project's settings are meant to be

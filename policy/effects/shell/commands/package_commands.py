@@ -189,7 +189,8 @@ def _configure(texts: list[str], findings: Findings) -> None:
     joined = " ".join(texts)
     if (
         url := re.search(
-            r"(?i)(?:registry|index.url|find.links|proxy|repositor|source|mirror)[\w.:/-]{0,60}[ =]{1,3}"
+            r"(?i)(?:registry|index.url|find.links|proxy|repositor|source"
+            r"|mirror)[\w.:/-]{0,60}[ =]{1,3}"
             r"(?:\w{1,40}[ =]{1,3})?([^\s=]{1,20}://\S+)",
             joined,
         )

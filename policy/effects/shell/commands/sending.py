@@ -126,7 +126,7 @@ def is_at_home(word: Word, host: str) -> bool:
     )
 
 
-def keys_told(command: Command, keys: Sequence[Word]) -> list[tuple[Secret, bool]]:
+def keys_shown(command: Command, keys: Sequence[Word]) -> list[tuple[Secret, bool]]:
     """Return the keys that stand in the words or the input of a command, by their form, and whether
     each stands where keys are used. `keys`: the words in which one is."""
     stdin = command.stdin.text if command.stdin.kind == "text" else ""
@@ -140,10 +140,10 @@ def keys_told(command: Command, keys: Sequence[Word]) -> list[tuple[Secret, bool
     ]
 
 
-def tells_key(told: Sequence[tuple[Secret, bool]], host: str) -> bool:
+def tells_key(shown: Sequence[tuple[Secret, bool]], host: str) -> bool:
     """Does one of these keys not belong to a host?"""
-    name = host_of(host) if told else ""
-    return any(not is_own_key(secret, name, is_used=is_used) for secret, is_used in told)
+    name = host_of(host) if shown else ""
+    return any(not is_own_key(secret, name, is_used=is_used) for secret, is_used in shown)
 
 
 _ENVIRONMENT = re.compile(

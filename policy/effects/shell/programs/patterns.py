@@ -142,7 +142,8 @@ DECODED = re.compile(
 
 REMOTE_CODE = Sifted(
     r"\b(?:(?:eval|Function|instance_eval|loadstring)\b\s*\(?|exec\b\s*\(?\s*(?![\"'`])"
-    r"|(?:compile|load)\b(?<!\.load)(?<!\.compile)\s*\()[^\n;]{0,160}(?:urlopen|urllib|requests\.get|"
+    r"|(?:compile|load)\b(?<!\.load)(?<!\.compile)\s*\()[^\n;]{0,160}(?:urlopen|urllib"
+    r"|requests\.get|"
     r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(?\s*[\"']https?"
     r"|file_get_contents\(\s*[\"']https?|LWP|https?://)|"
     r"\b(?:include|require|do)(?:_once)?\s*\(?\s*[\"']https?://|"

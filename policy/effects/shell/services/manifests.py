@@ -23,10 +23,12 @@ _DESCRIBES = re.compile(
     re.MULTILINE,
 )
 _FLAGS = re.compile(
-    r"\bprivileged[\"']?\s*:\s*[\"']?(?:true|yes|on)\b|\bhost(?:PID|IPC|Network)[\"']?\s*:\s*[\"']?true\b"
+    r"\bprivileged[\"']?\s*:\s*[\"']?(?:true|yes|on)\b|\bhost(?:PID|IPC"
+    r"|Network)[\"']?\s*:\s*[\"']?true\b"
     r"|\b(?:pid|ipc|userns_mode|pidMode)[\"']?\s*:\s*[\"']?host\b|[\"']--privileged[\"']"
     r"|[\"']--pid=host[\"']"
-    r"|\b(?:cap_add|add)[\"']?\s*:\s*(?:\[|-)[^:{}]{0,300}?\b(?:CAP_)?(?:ALL|SYS_ADMIN|SYS_MODULE|SYS_RAWIO|"
+    r"|\b(?:cap_add|add)[\"']?\s*:\s*(?:\[|-)[^:{}]{0,300}?\b(?:CAP_)?(?:ALL|SYS_ADMIN"
+    r"|SYS_MODULE|SYS_RAWIO|"
     r"DAC_READ_SEARCH|BPF)\b"
 )
 _MOUNTS = re.compile(
@@ -37,7 +39,8 @@ _MOUNTS = re.compile(
     re.MULTILINE,
 )
 _HOLES = re.compile(
-    r"(?:/|/(?:etc|root|home|boot|dev|usr|bin|sbin|lib|var|var/lib|opt|run|var/run)|/var/lib/(?:docker|kubelet|etcd|rancher)"
+    r"(?:/|/(?:etc|root|home|boot|dev|usr|bin|sbin|lib|var|var/lib|opt|run|var/run)"
+    r"|/var/lib/(?:docker|kubelet|etcd|rancher)"
     r"|/etc/kubernetes|~|/home/\w+|/users/\w+)/?",
     re.IGNORECASE,
 )

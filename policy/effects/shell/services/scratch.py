@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from policy.effects.shell.commands.findings import Findings
 
 _TESTS = re.compile(
-    r"(?i)(?:^|[^a-z])(?:tests?|testing|testdb|ci|e2e|scratch|sandbox|throwaway|fixtures?)(?:[^a-z]|\Z)"
+    r"(?i)(?:^|[^a-z])(?:tests?|testing|testdb|ci|e2e|scratch|sandbox|throwaway"
+    r"|fixtures?)(?:[^a-z]|\Z)"
 )
 _NEEDED = re.compile(r"(?i)prod|(?:^|[^a-z])(?:live|main|master|staging|backups?)(?:[^a-z]|\Z)")
 _ENVIRONMENTS = frozenset(
