@@ -16,7 +16,7 @@ import msgspec
 
 from policy.effects.effect import Effect, Scope
 from policy.effects.network import LISTED, host_scope
-from policy.effects.shell.services.manifests import handed_over
+from policy.effects.shell.manifests import handed_over
 
 MAX_CHARS = 65_536
 """Of a file that are looked at."""

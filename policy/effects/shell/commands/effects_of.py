@@ -47,9 +47,7 @@ from policy.effects.shell.commands.program_origins import (
 )
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.programs.texts import effects_of_code
-from policy.effects.shell.services import scratch
-from policy.effects.shell.services.logins import add_printed
-from policy.effects.shell.services.service_verbs import add_change
+from policy.effects.shell.service_verbs import change_of
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,
@@ -147,8 +145,8 @@ class _Text:
             findings.sql_read = self.sql_read
             self.all_findings.append(findings)
             self._one(command, findings)
-            self.exported |= scratch.exports(command)
-            scratch.mark(command, findings, self.exported)
+            self.exported |= database_commands.exports(command)
+            database_commands.mark(command, findings, self.exported)
             if command.place == "image":
                 findings.effects = [effect for effect in findings.effects if _reaches_out(effect)]
             # the same place again says nothing new
@@ -161,7 +159,7 @@ class _Text:
                 if "bin/" in download[0]
             }
         follow(self.commands, self.all_findings)
-        add_printed(self.commands, self.all_findings)
+        sending.add_printed(self.commands, self.all_findings)
         effects = [effect for findings in self.all_findings for effect in findings.effects]
         return CommandEffects(
             tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
@@ -186,7 +184,8 @@ class _Text:
             is_unknown = bool(command.name) and command.name not in SHELLS
             self._started(command, findings)
         if not is_asked:
-            add_change(command, findings)
+            if change := change_of(command):
+                findings.add("write", "service", change)
             key_files.add_given(command, findings, self.words_left, is_unknown=is_unknown)
             findings.is_secret |= sending.prints_environment(command)
             if command.name in database_commands.HANDLERS:

@@ -9,7 +9,6 @@ import re
 from functools import cache
 
 from policy.effects.shell.command import Command
-from policy.effects.shell.commands.findings import Findings
 from policy.word_tables import by_word
 
 _VERBS_THAT_READ = (
@@ -188,16 +187,17 @@ def verbs(command: Command) -> list[str]:
     return found
 
 
-def add_change(command: Command, findings: Findings) -> None:
-    """Add that a command changes something with a service, unless it only reads there."""
+def change_of(command: Command) -> str:
+    """Return what a command changes with a service; empty where it only reads there."""
     if (reads := _READS.get(command.name)) is not None:
         words = verbs(command)
         if not _only_reads(command, words, reads):
-            findings.add("write", "service", " ".join(words) or command.name)
+            return " ".join(words) or command.name
     elif (changes := _CHANGES.get(command.name)) is not None:
         line = " ".join(verbs(command))
         if _compiled(changes).match(line):
-            findings.add("write", "service", line or command.name)
+            return line or command.name
+    return ""
 
 
 def _only_reads(command: Command, words: list[str], reads: str) -> bool:

@@ -1,1 +1,0 @@
-"""What commands do with clouds, clusters, forges and databases, besides what they delete there."""
