@@ -144,6 +144,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     """For a policy that asks: the earlier content of the same answer."""
     is_deferred: bool = False
     """Is it of the answer of a model that a `Defer` put in charge? It cannot be deferred again."""
+    is_asked: bool = False
+    """For a policy that answers: does an earlier one ask about it, and nobody has answered yet?"""
 
 
 class OtherBlock(msgspec.Struct, frozen=True):
@@ -210,7 +212,8 @@ class Block(msgspec.Struct, frozen=True):
     the cause, inside the standard notice (default: a sentence for the reason). `rule` is the rule
     of the policy that decided, for the record and the notice; `detail`, such as a threshold, is
     added to the cause only where `notices` is `full`. `feedback` may reveal less than the setting,
-    never more.
+    never more. `why` says of the call what is objected to and what would let it pass, as a sentence
+    without its subject (`would delete ...`): for the record, and for the notice as `detail` is.
     """
 
     reason: str
@@ -219,6 +222,7 @@ class Block(msgspec.Struct, frozen=True):
     detail: str = ""
     feedback: Feedback = "message"
     choice: ProtocolChoice | None = None
+    why: str = ""
 
 
 class Replace(msgspec.Struct, frozen=True):
@@ -249,13 +253,27 @@ class Defer(msgspec.Struct, frozen=True):
     choice: ProtocolChoice | None = None
 
 
+class Ask(msgspec.Struct, frozen=True):
+    """Let a later policy of the series answer for the call that can (`Policy.answers`), such as a
+    judge. The rules behind still decide; where nobody answers, the call is blocked for this reason.
+
+    Fields as of `Block`.
+    """
+
+    reason: str
+    message: str = ""
+    rule: str = ""
+    why: str = ""
+    choice: ProtocolChoice | None = None
+
+
 class AskJudge(msgspec.Struct, frozen=True):
     """Ask, and decide in `on_judgement`."""
 
     question: JudgeQuestion
 
 
-Verdict = Allow | Block | Replace | Defer | AskJudge
+Verdict = Allow | Block | Replace | Defer | Ask | AskJudge
 ALLOW = Allow()
 SEALED_FIELDS = frozenset(("encrypted_content", "encrypted_index", "encrypted_stdout", "signature"))
 """Fields of blocks carried whole that only the provider can read."""
@@ -289,6 +307,9 @@ class Policy:
     asks_again: bool = False
     """True where `on_judgement` may do so too: of ours the others get no mark for a further
     question."""
+    answers: ClassVar[bool] = False
+    """True where its yes to a call, after a judgement that it asked for, answers an earlier
+    policy's `Ask`. It looks at `ToolCall.is_asked`."""
     keeps_request: ClassVar[bool] = True
     """False where nothing but options and tools of `context.request` is looked at once the request
     is sent: where all policies of a series say so, its history, which may be megabytes, is

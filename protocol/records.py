@@ -27,6 +27,9 @@ PASSED: tuple[VerdictName, ...] = ("allow", "replace")
 UNCLAIMED = "unclaimed"
 """The reason of a call that no worker began: nothing of it but its end is on record. What is
 missing of a call is judged by these two."""
+WHY = "why"
+"""The kind of event that says in a sentence why a tool call was decided as it was; its number is
+the call's block."""
 STREAM_LOST = "stream_lost"
 """The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 MAX_USER_AGENT_CHARS = 200

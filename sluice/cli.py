@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
 from settings.defaults import VERSION
+from sluice.check.explain_command import explain
 from sluice.errors import Busy, StartError, Unavailable
 from sluice.processes import heed_signals
 from sluice.sentences import wrapped
@@ -355,6 +356,9 @@ def presets(
     from sluice.check import presets_cli
 
     presets_cli.run(name, assignments or (), as_json=as_json)
+
+
+app.command()(explain)
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True})

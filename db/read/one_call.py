@@ -42,6 +42,7 @@ from db.read.json_rows import (
 )
 from db.read.shed import read_shed
 from db.read.views import CALL_LOG, TOOL_CALL_LOG
+from db.read.whys import add_whys
 
 _PARTS = (
     ("tool_calls", tool_call_item, TOOL_CALL_LOG, (TOOL_CALL_LOG.c.block,)),
@@ -64,17 +65,18 @@ async def read_call(connection: AsyncConnection, call_id: UUID) -> JsonObject | 
     if row is None and (row := await without_beginning(connection, call_id)) is None:
         return None
     begun = (await connection.execute(_of_call(CallRow, call_id))).one_or_none()
+    parts = {
+        name: [
+            item(record) for record in await connection.execute(_of_call(table, call_id, *order))
+        ]
+        for name, item, table, order in _PARTS
+    }
+    await add_whys(connection, parts["tool_calls"])
     return {
         **call_item(row),
         **facts(begun, "calls"),
         **await _sums(connection, call_id),
-        **{
-            name: [
-                item(record)
-                for record in await connection.execute(_of_call(table, call_id, *order))
-            ]
-            for name, item, table, order in _PARTS
-        },
+        **parts,
     }
 
 

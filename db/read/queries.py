@@ -52,6 +52,7 @@ from db.read.one_call import is_known, read_call
 from db.read.reviews import counts_of, read_page
 from db.read.sample_check import check_draws
 from db.read.views import CHUNK_LOG
+from db.read.whys import add_whys
 from db.text import INDEXED, from_column, to_column, to_short
 from protocol.errors import InvalidRequest, NotFound
 
@@ -101,8 +102,11 @@ class AuditReader:
             keys = await find_keys(connection, of, filters, filters.limit + 1)
             # not all of them, where days are dropped meanwhile
             rows = await whole_rows(connection, keys[: filters.limit], filters.order, PAGE_BYTES)
+            items = [_ITEMS[of](row) for row in rows]
+            if of != "calls":
+                await add_whys(connection, items)
         return {
-            "items": [_ITEMS[of](row) for row in rows],
+            "items": items,
             "next_cursor": _cursor(of, rows, len(keys) > len(rows), filters),
         }
 
@@ -120,7 +124,10 @@ class AuditReader:
             rows = await whole_rows(
                 connection, keys[: filters.limit], filters.order, PAGE_BYTES, first=first
             )
-        return [_line(of, row) for row in rows], len(keys) > len(rows)
+            items = [_line(of, row) for row in rows]
+            if of != "calls":
+                await add_whys(connection, items)
+        return items, len(keys) > len(rows)
 
     calls = partialmethod(page, "calls")
     tool_calls = partialmethod(page, "tool-calls")

@@ -165,6 +165,7 @@ def _row(
     }
     row["sentence"] = sentence(overview, number, row)
     row["because"] = because(row)
+    row["why"] = overview.whys.get(number, "")
     if is_cut(row):
         row["word"] = CUT.upper()
     # reasons that add nothing to the words before them are not repeated

@@ -163,6 +163,8 @@ class AnswerText:
                 filter(None, (last.policy, last.rule and f"rule {last.rule}", last.reason))
             )
             words.append(f"{last.verdict.upper()}{f' ({why})' if why else ''}")
+        if number in self._overview.whys:
+            words.append(self._overview.whys[number])
         return mark(": ".join(words))
 
 

@@ -235,6 +235,7 @@ def _facts(overview: Overview, number: int) -> list[list[Any]]:
                 [f"{word}, rule", row.rule],
                 [f"{word}, reason", row.reason],
             ]
+    facts += [["Why", overview.whys.get(number)]]
     facts += [
         ["Policies", call["policy"]],
         ["Policy revision", call["policy_revision"]],

@@ -8,6 +8,7 @@ from policy.base import ToolCall
 from policy.builtin import effect_rules
 from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.builtin.rule_options import PENDING, Rule, Secrets, Sql, several
+from policy.effect_sentences import describe_sql, describe_unsure
 from policy.effects.touch import Source, load_parser
 from policy.patterns import NamePatterns, compile_re2, literal
 from policy.schemas.schemas import Schema, TooMuchWork, compile_schema
@@ -72,6 +73,17 @@ class CompiledRule:
         if not held or not self._effects:
             return "yes" if held else "no"
         return effect_rules.denied(self._effects, looks.touch)
+
+    def why(self, call: ToolCall, looks: Looks, held: effect_rules.Held) -> str:
+        """Say what the call does that the rule is about, or why that is not known; empty where the
+        rule is not about what calls do."""
+        if held == "unsure":
+            return describe_unsure(looks.touch.unsure)
+        if self._effects:
+            return effect_rules.why(self._effects, looks.touch, looks.places)
+        if self.rule.sql is not None:
+            return _why_sql(self.rule.sql, call, looks)
+        return "carries a credential" if self.rule.secrets is not None else ""
 
     def asks_effects_of(self, call: ToolCall) -> bool:
         """Is it a rule about what this call does?"""
@@ -243,6 +255,18 @@ def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
     if len(texts) != 1:
         return bool(texts)
     return not isinstance(texts[0], str) or _sql_holds(sql, texts[0], looks)
+
+
+def _why_sql(sql: Sql, call: ToolCall, looks: Looks) -> str:
+    keys = [] if sql.argument is None else looks.named(sql.argument)
+    for text in looks.sql if sql.argument is None else map(call.value.get, keys):
+        if isinstance(text, str) and _sql_holds(sql, text, looks):
+            kinds, effects = _read_sql(sql, text, looks) or ((), ())
+            return describe_sql(
+                set(sql.effects or ()).intersection(effects),
+                set(sql.kinds or ()).intersection(kinds),
+            )
+    return describe_sql((), ())
 
 
 def _read_sql(sql: Sql, text: str, looks: Looks) -> tuple[Set[str], Set[str]] | None:

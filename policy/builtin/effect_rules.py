@@ -9,7 +9,8 @@ address, and nothing is unsure.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from policy.builtin.rule_options import Does, Network, Paths, Secrets, Shell, several
+from policy.builtin.rule_options import Does, NamedEffects, Network, Paths, Secrets, Shell, several
+from policy.effect_sentences import describe_worst, shown_command
 from policy.effects.credentials import secrets_in
 from policy.effects.effect import Effect, matches
 from policy.effects.places import Places
@@ -19,6 +20,26 @@ from protocol.bytes.folding import fold
 
 if TYPE_CHECKING:
     from policy.effects.shell.command import Command, Word
+
+
+class Exemption:
+    """Effects that a condition is not about. Names count exactly: what only looks like one is no
+    exemption."""
+
+    def __init__(self, effects: NamedEffects) -> None:
+        self._effects = effects
+        self._target, self._by = (
+            None if names is None else NamePatterns(names) for names in (effects.target, effects.by)
+        )
+
+    def covers(self, effect: Effect) -> bool:
+        """Is the effect one of these?"""
+        named = self._effects
+        return (
+            matches(effect, named.effects or (), named.scope or (), named.wide)
+            and (self._target is None or self._target.match(effect.target))
+            and (self._by is None or self._by.match(effect.by))
+        )
 
 
 class Condition:
@@ -39,13 +60,17 @@ class Condition:
         self._sources = sources
         self.kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
         self._target = None if clause.target is None else NamePatterns(clause.target)
+        self._but = (
+            [Exemption(effects) for effects in clause.but] if isinstance(clause, Does) else []
+        )
         self._by = None if by is None else NamePatterns(by)
         self._arguments = None if arguments is None else frozenset(map(fold, arguments))
         self._commands = [tuple(command.split()) for command in commands or ()]
         self._names = frozenset(words[0] for words in self._commands)
         self.wants_unsure = isinstance(clause, Shell) and bool(clause.unsure)
         self.speaks_of_effects = (
-            bool(self.kinds or self._scopes or self._target or self._by) or wide is not None
+            bool(self.kinds or self._scopes or self._target or self._by or self._but)
+            or wide is not None
         )
         self.names_commands = commands is not None
         self.is_about_commands = sources is None or "shell" in sources
@@ -61,6 +86,14 @@ class Condition:
                 not self.wants_unsure and any(map(self.is_about, touch.acts))
             )
         return any(self.is_about(act) and self.has(act.effect) for act in touch.acts)
+
+    def finds_of(self, touch: Touch) -> list[Effect]:
+        """The effects among those that are named."""
+        return (
+            [act.effect for act in touch.acts if self.is_about(act) and self.has(act.effect)]
+            if self.speaks_of_effects
+            else []
+        )
 
     def is_about(self, act: LocatedEffect) -> bool:
         """Does it say anything about this effect?"""
@@ -78,6 +111,7 @@ class Condition:
             matches(effect, self.kinds, self._scopes, self._wide)
             and (self._target is None or self._target.means(effect.target))
             and (self._by is None or self._by.means(effect.by))
+            and not any(exemption.covers(effect) for exemption in self._but)
         )
 
     def forbids(self, command: "Command") -> bool:
@@ -170,6 +204,19 @@ def denied(conditions: Sequence[Condition], touch: Touch) -> Held:
     ):
         return "unsure"
     return "no"
+
+
+def why(conditions: Sequence[Condition], touch: Touch, places: Places) -> str:
+    """Return what a call does that the conditions name, in a sentence; empty where they name no
+    effect and no command."""
+    effects = [effect for condition in conditions for effect in condition.finds_of(touch)]
+    if effects:
+        return describe_worst(effects, places)
+    named = [condition for condition in conditions if condition.names_commands]
+    for command in touch.commands:
+        if any(condition.forbids(command) for condition in named):
+            return f"would run `{shown_command(f'{command.name} {command.line}')}`"
+    return ""
 
 
 def allowed(conditions: Sequence[Condition], touch: Touch, places: Places) -> bool:

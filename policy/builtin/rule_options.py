@@ -58,9 +58,8 @@ _PATHS = frozenset[str](get_args(PathScope))
 _SERVICES = frozenset[str](get_args(ServiceScope))
 
 
-class Does(StrictOptions):
-    """Effects anywhere in the call: of a command, a file tool's path, an address, or a script that
-    is written to a file."""
+class NamedEffects(StrictOptions):
+    """Effects by what they are."""
 
     effects: Kinds | None = None
     """The effects. Unset: any."""
@@ -73,8 +72,16 @@ class Does(StrictOptions):
     """The path or host, as reports name it. Unset: any."""
     by: NamePattern | list[NamePattern] | None = None
     """The command or tool that has the effect. Unset: any."""
+
+
+class Does(NamedEffects):
+    """Effects anywhere in the call: of a command, a file tool's path, an address, or a script that
+    is written to a file."""
+
     argument: str | Several | None = None
     """Look only at this top-level argument, or these. Unset: all."""
+    but: tuple[NamedEffects, ...] = ()
+    """Not these effects, with their names written exactly so."""
 
     @model_validator(mode="after")
     def _can_be(self) -> "Does":
@@ -268,13 +275,9 @@ class Rule(StrictOptions):
         return self
 
 
-class DenyRule(Rule):
-    """What to do with the calls that a rule matches."""
+class AskRule(Rule):
+    """A rule about calls that somebody else decides."""
 
-    decision: Literal["block", "replace"] = "block"
-    """What to do with the call."""
-    arguments: dict[str, Any] | None = None
-    """With `replace`: the arguments that the client gets."""
     reason: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")] = "rule"
     """The reason in the record, of `a-z`, `0-9` and `_`."""
     message: str = ""
@@ -305,6 +308,15 @@ class DenyRule(Rule):
             )
         return self
 
+
+class DenyRule(AskRule):
+    """What to do with the calls that a rule matches."""
+
+    decision: Literal["block", "replace"] = "block"
+    """What to do with the call."""
+    arguments: dict[str, Any] | None = None
+    """With `replace`: the arguments that the client gets."""
+
     @model_validator(mode="after")
     def _replaces_by_something(self) -> Self:
         if (self.decision == "replace") != (self.arguments is not None):
@@ -322,6 +334,9 @@ class ToolRulesOptions(StrictOptions):
     deny: Annotated[tuple[DenyRule, ...], Field(max_length=MAX_RULES)] = ()
     """Block calls that match one of these rules, or replace their arguments. A block wins over a
     replacement."""
+    ask: Annotated[tuple[AskRule, ...], Field(max_length=MAX_RULES)] = ()
+    """Calls that match one of these rules are decided by a `tool_judge` of the series, and blocked
+    where it has none. `deny` wins over `ask`, and `ask` over `allow`."""
     project: Folder = "."
     """Absolute path of the project folder, for rules about scopes. With `.`, relative paths count
     as paths in the project."""
@@ -330,16 +345,16 @@ class ToolRulesOptions(StrictOptions):
     hosts: Hosts = ()
     """Hosts of the scope `listed`: names, `*.example.org`, addresses, or networks such as
     `10.0.0.0/8`."""
-    unsure: Literal["block", "allow"] = "block"
-    """What to do with a call when a `deny` rule about effects cannot decide, because the text does
-    not show everything the call would run."""
+    unsure: Literal["block", "ask", "allow"] = "block"
+    """What to do with a call when a rule of `deny` or `ask` about effects cannot decide, because
+    the text does not show everything the call would run."""
     validate_schema: bool = False
     """Block calls that the client runs whose arguments do not fit the tool's schema. Providers
     check the arguments of their own tools."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
-        names = [rule.name for rule in self.deny if rule.name is not None]
+        names = [rule.name for rule in (*self.deny, *self.ask) if rule.name is not None]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(
                 f"deny: two rules have the name {twice!r}: the record could not tell them apart"

@@ -33,8 +33,8 @@ class ToolJudgeOptions(model.ModelOptions):
     tools: NamePattern | list[NamePattern] = "*"
     """Names of the tools to judge. Calls of other tools are allowed."""
     only: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
-    """Judge only calls that match one of these rules, which work like `deny` rules. Other calls are
-    allowed. Unset: judge all."""
+    """Judge only calls that match one of these rules, which work like `deny` rules, and those about
+    which a rule of `ask` asks. Other calls are allowed. Unset: judge all."""
     project: Folder = "."
     """As in `tool_rules`, for rules about effects."""
     home: Folder = "~"
@@ -49,6 +49,7 @@ class ToolJudge(Policy):
 
     name = "tool_judge"
     asks = True
+    answers = True
     keeps_request = False
 
     def __init__(self, **options: object) -> None:
@@ -85,7 +86,7 @@ class ToolJudge(Policy):
         can be shown."""
         if not self._tools.means(call.name):
             return ALLOW
-        if self._only is not None:
+        if self._only is not None and not call.is_asked:
             looks = Looks(call, self._places)
             # what nobody can know of a call is a reason to ask
             if not any(

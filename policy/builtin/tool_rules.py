@@ -8,19 +8,42 @@ exactly, and vouches for no arguments with a key that only looks like its own.
 """
 
 import json
-from typing import Self
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self, TypeVar
 
-from policy.base import ALLOW, Block, Context, Policy, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
-from policy.builtin.rule_options import ToolRulesOptions
+from policy.builtin.rule_options import Rule, ToolRulesOptions
+from policy.effect_sentences import describe_unsure
 from policy.effects.places import Places
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 
 
+class RuleMatch(NamedTuple):
+    """A rule that matches a call, in which list, and the sentence about the call."""
+
+    list_name: str
+    name: str
+    why: str = ""
+
+
+_AnyRule = TypeVar("_AnyRule", bound=Rule)
+
+
+def _compiled(
+    list_name: str, rules: Sequence[_AnyRule]
+) -> list[tuple[CompiledRule, _AnyRule, str]]:
+    """Return the rules ready to be asked, each with its name on record."""
+    return [
+        (CompiledRule(rule), rule, rule.name or f"{list_name}[{place}]")
+        for place, rule in enumerate(rules)
+    ]
+
+
 class ToolRules(Policy):
-    """Block or replace tool calls by rules. A block wins over a replacement, and an allow list over
-    both."""
+    """Block or replace tool calls by rules, or ask about them. A block wins over a replacement, an
+    allow list over both, and a question over an allow list."""
 
     name = "tool_rules"
     keeps_request = False
@@ -29,23 +52,23 @@ class ToolRules(Policy):
         self.options = ToolRulesOptions.model_validate(options)
         allow = self.options.allow
         self._allow = None if allow is None else [CompiledRule(rule) for rule in allow]
-        self._deny = [
-            (CompiledRule(rule), rule, rule.name or f"deny[{place}]")
-            for place, rule in enumerate(self.options.deny)
-        ]
+        self._deny = _compiled("deny", self.options.deny)
+        self._ask = _compiled("ask", self.options.ask)
         self._schemas: dict[str, RuleSchema] = {}
         self._compiled = ToolSchemas()
         self._places = Places(self.options.project, self.options.home, self.options.hosts)
-        self._blocks_unsure = self.options.unsure == "block" and any(
-            rule.reads_effects for rule in self.options.deny
+        objecting = (*self.options.deny, *self.options.ask)
+        self._heeds_unsure = self.options.unsure != "allow" and any(
+            rule.reads_effects for rule in objecting
         )
-        self.weight = weight_of((*(allow or ()), *self.options.deny))
+        self.weight = weight_of((*(allow or ()), *objecting))
 
     def why_idle(self) -> str:
         """Without rules nothing is refused, nor where one rule allows whatever there is."""
         options = self.options
         if (
             options.deny
+            or options.ask
             or options.validate_schema
             or (options.allow is not None and not any(rule.is_about_all for rule in options.allow))
         ):
@@ -53,7 +76,7 @@ class ToolRules(Policy):
         return (
             "a rule of `allow` names every call: name fewer"
             if options.allow
-            else "it has no rules: give `allow`, `deny` or `validate_schema`"
+            else "it has no rules: give `allow`, `deny`, `ask` or `validate_schema`"
         )
 
     def for_call(self, context: Context) -> Self:
@@ -64,32 +87,66 @@ class ToolRules(Policy):
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
-        looks = Looks(call, self._places)
+        looks = self.looks(call)
         if (
             self.options.validate_schema
             and call.executor == "client"
             and not self._fits(call, looks)
         ):
             return Block("schema", rule="validate_schema")
-        matching = [
-            (rule, name, held)
-            for compiled, rule, name in self._deny
-            if (held := compiled.holds(call, looks)) != "no"
-        ]
-        for rule, name, held in matching:
+        replacement: Replace | None = None
+        for compiled, rule, name in self._deny:
+            if (held := compiled.holds(call, looks)) == "no":
+                continue
             if rule.decision == "block":
-                return Block(rule.reason if held == "yes" else "unsure", rule.message, name)
-        if (
-            self._blocks_unsure
-            and any(compiled.asks_effects_of(call) for compiled, _, _ in self._deny)
-            and looks.touch.unsure
-        ):
-            return Block("unsure", rule="unsure")
+                return Block(
+                    rule.reason if held == "yes" else "unsure",
+                    rule.message,
+                    name,
+                    why=compiled.why(call, looks, held),
+                )
+            replacement = replacement or Replace(json.dumps(rule.arguments), rule.reason, name)
+        question = self._question(call, looks)
+        if isinstance(question, Block) or (question is not None and replacement is None):
+            return question
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", rule="allow")
-        for rule, name, _ in matching:
-            return Replace(json.dumps(rule.arguments), rule.reason, name)
-        return ALLOW
+        return replacement or ALLOW
+
+    def looks(self, call: ToolCall) -> Looks:
+        """Return what the rules see of a call."""
+        return Looks(call, self._places)
+
+    def matching(self, call: ToolCall) -> Iterator[RuleMatch]:
+        """Yield all rules that match a call, whichever decides: for people who ask why."""
+        looks = self.looks(call)
+        for list_name, rules in (("deny", self._deny), ("ask", self._ask)):
+            for compiled, _, name in rules:
+                if (held := compiled.holds(call, looks)) != "no":
+                    yield RuleMatch(list_name, name, compiled.why(call, looks, held))
+        open_question = self._question(call, looks)
+        if open_question is not None and open_question.rule == "unsure":
+            is_denied = isinstance(open_question, Block)
+            yield RuleMatch("deny" if is_denied else "ask", "unsure", open_question.why)
+        for place, compiled in enumerate(self._allow or ()):
+            if compiled.allows(call, looks):
+                yield RuleMatch("allow", compiled.rule.name or f"allow[{place}]")
+
+    def _question(self, call: ToolCall, looks: Looks) -> Ask | Block | None:
+        """What is asked about the call, or where too little is known of it the block."""
+        if (
+            self._heeds_unsure
+            and any(rule.asks_effects_of(call) for rule, _, _ in (*self._deny, *self._ask))
+            and looks.touch.unsure
+        ):
+            is_open = self.options.unsure == "ask"
+            why = describe_unsure(looks.touch.unsure)
+            return (Ask if is_open else Block)("unsure", rule="unsure", why=why)
+        for compiled, rule, name in self._ask:
+            if (held := compiled.holds(call, looks)) != "no":
+                reason = rule.reason if held == "yes" else "unsure"
+                return Ask(reason, rule.message, name, compiled.why(call, looks, held))
+        return None
 
     def _fits(self, call: ToolCall, looks: Looks) -> bool:
         schema = None if call.tool is None else schema_of(call.tool)

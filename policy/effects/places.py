@@ -23,6 +23,11 @@ class Places(msgspec.Struct, frozen=True, dict=True):
         """All hosts of the scope `listed`."""
         return (*LISTED, *self.hosts)
 
+    @property
+    def shown_project(self) -> str:
+        """The project folder as sentences name it; empty where none is known."""
+        return "" if self.project == "." else self.project
+
     def place(self, path: str, *, cwd: str = "") -> PathTarget:
         """Where a path leads that begins in the folder `cwd`."""
         return place(path, home=self.home, project=self.project, cwd=cwd)

@@ -7,6 +7,7 @@ import msgspec
 from policy.base import (
     ALLOW,
     Allow,
+    Ask,
     AskJudge,
     Block,
     Defer,
@@ -29,7 +30,9 @@ from protocol.errors import TookTooLong
 from protocol.records import VerdictName
 from protocol.requests.copies import copied_json
 
-_VERDICTS = Allow, Block, Replace, Defer, AskJudge
+_VERDICTS = Allow, Block, Replace, Defer, Ask, AskJudge
+_UNANSWERED = "may be allowed by a judge, and this policy has none for it"
+"""Why a call is blocked about which a rule asks, without its subject."""
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -51,6 +54,8 @@ class Decided(msgspec.Struct, frozen=True):
     advice: str = ""
     feedback: Feedback = "message"
     defer: str = ""
+    why: str = ""
+    """`Block.why`."""
 
     @classmethod
     def allow(
@@ -67,7 +72,16 @@ class Decided(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, block: Block, policy: str) -> "Decided":
         """Withhold what a policy blocks."""
-        return cls("block", block.reason, policy, block.message, None, block.rule, block.detail)
+        return cls(
+            "block",
+            block.reason,
+            policy,
+            block.message,
+            None,
+            block.rule,
+            block.detail,
+            why=block.why,
+        )
 
     @classmethod
     def deny(
@@ -98,6 +112,10 @@ class Decision:
         self._replaced_by = ("", "", "")
         self._asked = set[int]()
         """Places of the policies that asked a judge."""
+        self._open: tuple[Policy, Ask] | None = None
+        """What a rule asks and nobody has answered yet."""
+        self._why = ""
+        """Why a rule asked, for the record."""
         self.step = -1
         self.may_ask_next = False
         """Rules are through, and the policies that may ask a judge come next."""
@@ -116,19 +134,29 @@ class Decision:
         policies = self._chain.deciders
         while self.decided is None:
             if self._at == len(policies):
+                if self._open is not None:
+                    self._deny_unanswered(*self._open)
+                    return
                 who, reason, rule = self._replaced_by
                 arguments = self._call.arguments
                 decide = Decided.allow if arguments == self._original else Decided.replace
                 self.decided = decide(arguments, reason=reason, policy=who, rule=rule)
+                if self._why:
+                    self.decided = msgspec.structs.replace(self.decided, why=self._why)
                 return
             policy = policies[self._at]
             if policy.asks and not may_ask:
                 self.may_ask_next = True
                 return
-            verdict = self._ask(policy, judgement)
+            verdict, is_answer = self._ask(policy, judgement), judgement is not None
             judgement = None
             match verdict:
                 case Allow():
+                    self._at += 1
+                    if is_answer and policy.answers:
+                        self._open = None
+                case Ask():
+                    self._note(policy, verdict)
                     self._at += 1
                 case Block():
                     self._block(policy, verdict)
@@ -194,6 +222,8 @@ class Decision:
         if policy.asks and (is_foreign or is_asked or policy.asks_again):
             nonce = nonces.for_question(self._chain.context.nonce, call.block, self.step + 1)
             call = msgspec.structs.replace(call, nonce=nonce)
+        if self._open is not None and policy.answers:
+            call = msgspec.structs.replace(call, is_asked=True)
         if not is_foreign:
             return call
         return msgspec.structs.replace(
@@ -202,8 +232,20 @@ class Decision:
 
     def _block(self, policy: Policy, block: Block, defer: str = "") -> None:
         self.decided = msgspec.structs.replace(
-            Decided.of(block, policy_name(policy)), feedback=block.feedback, defer=defer
+            Decided.of(block, policy_name(policy)),
+            feedback=block.feedback,
+            defer=defer,
+            why=block.why or self._why,
         )
+
+    def _note(self, policy: Policy, ask: Ask) -> None:
+        """Go on with a question of a rule: one that is open already stays the one that counts."""
+        self._open = self._open or (policy, ask)
+        self._why = self._open[1].why
+
+    def _deny_unanswered(self, policy: Policy, ask: Ask) -> None:
+        why = f"{ask.why}. It {_UNANSWERED}" if ask.why else _UNANSWERED
+        self._block(policy, Block(ask.reason, ask.message, ask.rule, why=why))
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:
         try:
@@ -223,6 +265,10 @@ class Decision:
                 new_verdict = Block(
                     new_verdict.reason, new_verdict.message, new_verdict.rule, feedback="silent"
                 )
+            if isinstance(new_verdict, Ask):
+                # about other arguments than those for which somebody may have answered
+                self._note(earlier, new_verdict)
+                continue
             if isinstance(new_verdict, Block):
                 self._block(earlier, new_verdict)
                 return

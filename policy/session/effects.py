@@ -15,7 +15,7 @@ from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.stored_answers import WantedAnswers
 
-SESSION_VERSION = "9"
+SESSION_VERSION = "10"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old
 one."""
 

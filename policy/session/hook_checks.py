@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from policy.base import Allow, AskJudge, Block, Defer, Replace
+from policy.base import Allow, Ask, AskJudge, Block, Defer, Replace
 from policy.scores import ProtocolChoice
 from protocol.bounds import (
     MAX_CHANGED_ITEMS,
@@ -37,15 +37,18 @@ def problem(value: msgspec.Struct) -> str:
     if wrong:
         return f"{type(value).__name__}{wrong}"
     match value:
-        case Block() if (
+        case Block() if len(value.detail) > MAX_MESSAGE_CHARS:
+            return f"Block: a detail has at most {MAX_MESSAGE_CHARS} characters"
+        case Block() | Ask() if (
             len(value.reason) > MAX_REASON_CHARS
-            or max(len(value.message), len(value.detail)) > MAX_MESSAGE_CHARS
+            or len(value.message) > MAX_MESSAGE_CHARS
+            or len(value.why) > MAX_WHY_CHARS
         ):
             return (
-                f"Block: a reason has at most {MAX_REASON_CHARS} characters, a message or detail"
-                f" {MAX_MESSAGE_CHARS}"
+                f"{type(value).__name__}: a reason has at most {MAX_REASON_CHARS} characters, a"
+                f" message {MAX_MESSAGE_CHARS}, `why` {MAX_WHY_CHARS}"
             )
-        case Block() | Replace() | Defer() if (
+        case Block() | Replace() | Defer() | Ask() if (
             len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable()
         ):
             return (
@@ -54,7 +57,7 @@ def problem(value: msgspec.Struct) -> str:
             )
         case Replace() | Defer() if len(value.reason) > MAX_REASON_CHARS:
             return f"{type(value).__name__}: a reason has at most {MAX_REASON_CHARS} characters"
-        case Allow() | Block() | Replace() | Defer() if value.choice is not None and (
+        case Allow() | Block() | Replace() | Defer() | Ask() if value.choice is not None and (
             wrong := _problem_of_choice(value.choice)
         ):
             return f"{type(value).__name__}.choice{wrong}"

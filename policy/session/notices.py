@@ -158,10 +158,12 @@ class Notices:
         if decided.feedback == "silent":
             return self._framed(least, f"{what}. {state}" if state else what)
         if decided.feedback == "reason":
-            decided = msgspec.structs.replace(decided, message="", rule="", detail="")
+            decided = msgspec.structs.replace(decided, message="", rule="", detail="", why="")
         cause, advice = self._cause(decided, causes)
         advice = decided.advice or advice
         sentences = [f"{what}: {_ended(cause)}", f"{state}. {advice}." if state else f"{advice}."]
+        if decided.why and self._form == "full":
+            sentences.insert(1, f"It {_ended(decided.why)}")
         if decided.message and decided.rule and self._form == "full":
             sentences.append(f"Blocked by rule {decided.rule!r} of the policy {self._series!r}.")
         return self._framed(least, " ".join(sentences)[:-1])

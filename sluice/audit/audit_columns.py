@@ -62,7 +62,7 @@ def of_calls(items: Sequence[Item]) -> Listed:
 def of_tool_calls(items: Sequence[Item]) -> Listed:
     """The list of tool calls. Who runs them is shown where that is not the client for all."""
     others = any(item.get("executor") != "client" for item in items)
-    has_words = any(item["reason"] in SENTENCES for item in items)
+    has_words = any(_in_words(item) for item in items)
     columns = (
         TableColumn(heading="time", value=lambda item: clock(item["created_at"])),
         TableColumn(heading="call", value=short_ids(items), leaves=3),
@@ -76,7 +76,7 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
             [
                 TableColumn(
                     heading="why",
-                    value=lambda item: SENTENCES.get(item["reason"], ""),
+                    value=_in_words,
                     least=8,
                     is_extra=True,
                 )
@@ -100,6 +100,7 @@ def of_tool_calls(items: Sequence[Item]) -> Listed:
         "verdict",
         "rule",
         "reason",
+        "why",
         "arguments",
         "session",
         "policy",
@@ -247,6 +248,10 @@ LISTS: dict[ListName, Callable[[Sequence[Item]], Listed]] = {
 def cause(item: Item) -> object:
     """Return the rule by which something was decided, or the reason where no rule has a name."""
     return item.get("rule") or item["reason"]
+
+
+def _in_words(item: Item) -> str:
+    return item.get("why") or SENTENCES.get(item["reason"], "")
 
 
 def judged(judge: Item) -> str:

@@ -220,7 +220,8 @@ def _decided(item: Item) -> str:
         f"by {item['policy']}" if item["policy"] else "",
         str(item.get("rule") or worded(item["reason"] or "")),
     ]
-    return ": ".join(filter(None, [item["verdict"], ", ".join(filter(None, words))]))
+    decided = [item["verdict"], ", ".join(filter(None, words)), item.get("why") or ""]
+    return ": ".join(filter(None, decided))
 
 
 def _scored(item: Item) -> str:

@@ -80,15 +80,15 @@ def run(
         with contextlib.redirect_stdout(sys.stderr):
             tried = _try(document.config, settings.search_path, call, text, series)
     if as_json:
-        shown = {"ok": not code, "file": document.file, "findings": check.as_object(findings)}
-        typer.echo(json.dumps(shown | ({"tried": _as_object(tried)} if tried else {})))
+        checked = {"ok": not code, "file": document.file, "findings": check.as_object(findings)}
+        typer.echo(json.dumps(checked | ({"tried": as_object(tried)} if tried else {})))
         return code
     for finding in findings:
         _say(printable(f"{finding.level}: {finding.within(document.file)}"))
     _say(_summary(document, findings))
     if tried is not None:
         assert document.config is not None
-        _say(_shown(tried, series, call, can_judge=check.can_judge(document.config, tried.judge)))
+        _say(shown(tried, series, call, can_judge=check.can_judge(document.config, tried.judge)))
     return code
 
 
@@ -133,16 +133,26 @@ def _try(
         ) from None
 
 
-def _as_object(tried: trial.Tried) -> dict[str, Any]:
+def as_object(tried: trial.Tried) -> dict[str, Any]:
+    """Return a trial as JSON has it."""
     return {
         name: getattr(tried, name)
-        for name in ("outcome", "policy", "rule", "reason", "fault", "judge", "text", "arguments")
+        for name in (
+            "outcome",
+            "policy",
+            "rule",
+            "reason",
+            "why",
+            "fault",
+            "judge",
+            "text",
+            "arguments",
+        )
     }
 
 
-def _shown(
-    tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_judge: bool
-) -> str:
+def shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_judge: bool) -> str:
+    """Return what a trial says, in lines."""
     what = f"the tool call {call[0]!r}" if call is not None else "this text"
     by = f" by {tried.policy}" if tried.policy else ""
     by += f", rule {tried.rule!r}" if tried.rule else ""

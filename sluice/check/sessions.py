@@ -13,7 +13,7 @@ from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.dialects.table import DIALECTS
-from protocol.records import Record
+from protocol.records import WHY, EventRecord, Record
 from protocol.request import DialectName
 from settings.config import Config
 
@@ -92,6 +92,11 @@ class Fed:
                 session.judgement(wanted.block, wanted.step, judgement, 0)
             for block in taken.waits:
                 session.committed(block, True, 0)
+
+    def why(self, block: int | None) -> str:
+        """Return the sentence of the record that says why a call was decided as it was."""
+        whys = (r for r in self.records if isinstance(r, EventRecord) and r.kind == WHY)
+        return next((r.detail for r in whys if r.number == block), "")
 
     def _keep(self, output: Output) -> None:
         if type(output) is Respond:

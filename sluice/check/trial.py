@@ -34,8 +34,8 @@ class Tried:
     """The outcome. `text` is what the client reads; `arguments` what the tool would be called with
     (empty: it is not called).
 
-    `policy`, `rule` and `reason` say who decided, as far as that is known; `fault`: which hook
-    failed, and where; `judge` is the model that was or would be asked. `defer`: another model would
+    `policy`, `rule` and `reason` say who decided, as far as that is known; `why`: what the
+    call would do that is objected to; `fault`: which hook failed, and where; `judge` is the model that was or would be asked. `defer`: another model would
     be asked for the turn, which is not tried.
     """
 
@@ -47,6 +47,7 @@ class Tried:
     reason: str = ""
     judge: str = ""
     fault: str = ""
+    why: str = ""
 
 
 def ask_nobody(question: JudgeQuestion) -> None:
@@ -198,7 +199,8 @@ def _tried(fed: Fed, original: str, asked: str) -> Tried:
             if call.verdict == "discarded"
             else "block"
         )
-        return Tried(outcome, text, released, call.policy, call.rule or "", call.reason, asked)
+        tried = Tried(outcome, text, released, call.policy, call.rule or "", call.reason, asked)
+        return replace(tried, why=fed.why(call.block))
     block = next(
         (
             r

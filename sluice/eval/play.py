@@ -2,7 +2,7 @@
 this process, with a simulated upstream."""
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 
 import msgspec
 
@@ -25,7 +25,8 @@ AWAY = ("unavailable", "deadline", "fault", "not_recorded")
 for it has no result."""
 Verdict = str
 """allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a
-judge would be asked; defer: a trusted model is asked for the turn instead; error: no result."""
+judge would be asked; defer: a trusted model is asked for the turn instead; fault: withheld because
+a judge's answer was none; error: no result."""
 WITHHELD = ("block", "unsure", "defer")
 
 
@@ -58,6 +59,8 @@ class CaseOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a protocol wanted, which may be more than the verdict: one that only observes allows all
     the same."""
     audit: str = ""
+    why: str = ""
+    """What the call would have done that was objected to, in a sentence."""
     """Why a person should look at it, where the series chooses calls for that."""
     repeat: int = 0
 
@@ -139,7 +142,7 @@ class _One(Fed):
         verdict, reason, policy, rule = self._verdict(case)
         return CaseOutcome(
             id=case.id,
-            verdict="error" if is_away(verdict, asked) else verdict,
+            verdict=settled(verdict, asked),
             reason=reason,
             policy=policy,
             rule=rule,
@@ -149,6 +152,7 @@ class _One(Fed):
             action=action,
             audit=audit,
             repeat=repeat,
+            why=self.why(block),
         )
 
     def _verdict(self, case: Case) -> tuple[Verdict, str, str, str]:
@@ -203,10 +207,12 @@ def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     return scores
 
 
-def is_away(verdict: Verdict, asked: Iterable[CaseJudgement]) -> bool:
-    """Was it withheld, or given to another model, because no judge answered, so that it says
-    nothing of the call?"""
-    return verdict in WITHHELD and any(judgement.error in AWAY for judgement in asked)
+def settled(verdict: Verdict, asked: Sequence[CaseJudgement]) -> Verdict:
+    """Return the verdict, or what is so of a call that was withheld, or given to another model,
+    because no judge answered, or one answered what is no judgement: that says nothing of it."""
+    if verdict not in WITHHELD or not (errors := {entry.error for entry in asked} - {""}):
+        return verdict
+    return "fault" if errors.isdisjoint(AWAY) else "error"
 
 
 def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[str, float | None]:

@@ -21,7 +21,7 @@ INSTALLS = re.compile(r"^(?:python3 -m venv|\S+/pip install) .*\n", re.MULTILINE
 """The environment of the tests stands in for the one that the tutorial makes."""
 NOTICE = (
     "[Sluice blocked the tool call 'bash': rule 'deletes' of the policy 'default' (destructive). It"
-    " was not executed."
+    " would delete the root folder. It was not executed."
 )
 
 

@@ -18,7 +18,7 @@ from db.read.queries import AuditReader
 from db.read.views import JUDGED_LOGS, VIEWS
 from db.state.polling import Watch, _read_keys
 from protocol.errors import AuditUnavailable, InvalidRequest, NotFound
-from protocol.records import BlockRecord, EndRecord, JudgementRecord
+from protocol.records import WHY, BlockRecord, EndRecord, EventRecord, JudgementRecord
 from settings.config import SETTINGS, Key
 from tests.support.checks.reading import DAY_MS, end_record, given, insert, tool_names
 from tests.support.checks.record import (
@@ -49,6 +49,7 @@ TOOL_CALL_FIELDS = {
     "reason",
     "policy",
     "rule",
+    "why",
     "policy_revision",
     "judge",
     "session",
@@ -100,6 +101,27 @@ async def test_a_tool_call_without_a_judgement_has_no_judge(url: str, reader: Au
     await insert(url, tool_call_record(call_id(), verdict="allow", released_arguments=b"{}"))
     [item] = (await reader.tool_calls(parse_filters([], of="tool-calls")))["items"]
     assert (item["judge"], item["released_at"], item["session"]) == (None, None, None)
+
+
+async def test_why_a_call_was_blocked_is_in_lists_and_in_the_call(
+    url: str, reader: AuditReader
+) -> None:
+    call, other = call_id(), call_id()
+    why = "would delete all of ~/x, outside the project"
+    await insert(
+        url,
+        *whole_call(call),
+        *whole_call(other),
+        EventRecord(call_id=call, kind=WHY, number=1, at=now_ms(), detail=why),
+        EventRecord(call_id=other, kind=WHY, number=7, at=now_ms(), detail="of no tool call"),
+    )
+    filters = parse_filters([], of="tool-calls")
+    items = (await reader.tool_calls(filters))["items"]
+    assert {item["call_id"]: item["why"] for item in items} == {call: why, other: None}
+    shown, _ = await reader.lines("tool-calls", filters, first=10)
+    assert {item["why"] for item in shown} == {why, None}
+    found = await reader.call(UUID(call)) or {}
+    assert [item["why"] for item in found["tool_calls"]] == [why]
 
 
 async def test_the_rule_is_in_every_list_and_in_the_export(url: str, reader: AuditReader) -> None:

@@ -24,6 +24,7 @@ from pages.render import short
 from protocol.conversations.histories import history
 from protocol.errors import NotFound
 from protocol.records import (
+    WHY,
     AttemptRecord,
     BlockRecord,
     CallFacts,
@@ -174,6 +175,7 @@ def filled(call: str, text: str) -> list[Record]:
             latency_ms=1,
             attempts=1,
         ),
+        EventRecord(call_id=call, kind=WHY, number=1, at=now_ms(), detail=text),
         ScoreRecord(
             call_id=call,
             block=1,

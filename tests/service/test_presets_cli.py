@@ -17,7 +17,7 @@ def test_presets_are_listed_and_one_is_printed_as_configuration(tmp_path: Path) 
     code, out, _ = sluice("presets")
     assert code == 0 and "coding-agent (version " in out and "database-readonly (version " in out
     code, out, _ = sluice(
-        "presets", "coding-agent", "--set", "project=/srv/app", "--set", "unsure=ask"
+        "presets", "coding-agent", "--set", "project=/srv/app", "--set", "judge=demo-judge"
     )
     found = yaml.safe_load(out)["policies"]["coding-agent"]
     assert (

@@ -1,9 +1,14 @@
 """What a shell text hands over: the machine to a container, a program's name to another program, a
 key or a database to a stranger, an agent to its own settings."""
 
+import json
+
 import pytest
 
+from policy.base import ToolCall
+from policy.effects.places import NOWHERE
 from policy.effects.shell.reading import read
+from policy.effects.touch import touch_of
 
 MACHINE = """
 services:
@@ -21,7 +26,10 @@ KEY = "ghp_" + "A7xK2mQ9vB4nR8tL1wZ5cY3jH6dF0gS7pE2u"
 
 
 def found(command: str) -> set[str]:
-    return {f"{effect.kind} {effect.scope}" for effect in read(command).effects}
+    call = ToolCall(
+        0, 0, "id", "bash", json.dumps({"command": command}), {"command": command}, None
+    )
+    return {f"{act.effect.kind} {act.effect.scope}" for act in touch_of(call, NOWHERE).acts}
 
 
 def heredoc(command: str, text: str) -> str:

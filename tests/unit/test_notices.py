@@ -140,7 +140,7 @@ def test_options_of_the_rules_say_what_they_are() -> None:
     unsure = said(rules({"does": {"effects": ["delete"]}}), arguments='{"command": "eval $x"}')
     assert unsure.startswith(
         "its text does not show everything it would do, and the policy 'strict' blocks such calls."
-        " It was not executed. "
+        " It cannot be read in full: a text that is known only when it runs. It was not executed. "
     )
     misfit = said(rules(validate_schema=True), arguments='{"command": 1}')
     assert (

@@ -29,6 +29,7 @@ from db.read.json_rows import (
 )
 from db.read.one_call import without_beginning
 from db.read.shed import read_shed
+from db.read.whys import read_whys
 from db.text import from_column, to_column
 from protocol.conversations.histories import MARK_BYTES
 from protocol.conversations.prefix_tree import common_bytes
@@ -193,6 +194,8 @@ class Overview:
     """Tables of which its rows went, if it had any."""
     before: str | None = None
     next: str | None = None
+    whys: dict[int, str] = field(default_factory=dict)
+    """Why its tool calls were decided as they were, by block."""
     numbers: list[int] = field(default_factory=list)
     """The blocks, in the order of the answer."""
 
@@ -258,6 +261,8 @@ async def read_overview(connection: AsyncConnection, call_id: UUID) -> Overview 
         [adjacent] = await rows_of(_BESIDE, session=begun.session, key=begun.key)
         overview.before, overview.next = adjacent
     overview.shed = await read_shed(connection, call_id)
+    whys = await read_whys(connection, [call_id])
+    overview.whys = {block: why for (_, block), why in whys.items()}
     overview.numbers = _in_order(overview)
     return overview
 

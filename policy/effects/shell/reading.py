@@ -8,14 +8,12 @@ from functools import lru_cache
 import msgspec
 
 from policy.effects.effect import Effect
-from policy.effects.leaks import leaks
 from policy.effects.places import NOWHERE, Places
 from policy.effects.shell.command import Command
 from policy.effects.shell.commands.effects_of import effects_of
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.run.resolving import resolve
-from policy.effects.stored import MAX_CHARS, stored_in
-from policy.effects.written_code import destroys
+from policy.effects.stored import stored_in
 from protocol.bytes.folding import fold
 
 _MAX_DEPTH = 3
@@ -40,6 +38,8 @@ class Reading(msgspec.Struct, frozen=True):
     commands: tuple[Command, ...] = ()
     work: int = 0
     """What reading it took, counted in commands."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Files that it writes, where what stands in them is known."""
 
 
 def load() -> None:
@@ -83,8 +83,7 @@ def _stored(
     effects: list[Effect] = []
     for path, content in files:
         stored = stored_in(path, places.place(path).scope, content)
-        content = content[:MAX_CHARS]
-        effects += (*stored.effects, *leaks(path, content), *destroys(path, content))
+        effects += stored.effects
         if not stored.is_whole:
             cut.append("size: a file that is written runs more than is read")
         for script in stored.scripts:
@@ -113,6 +112,7 @@ def _made(text: str, places: Places, depth: int) -> Reading:
         tuple(dict.fromkeys((*resolved.unsure, *outcome.unsure, *cut))),
         resolved.commands,
         outcome.work,
+        files,
     )
 
 

@@ -301,10 +301,8 @@ class CallBlocks(CallFlow):
             # is chance
             if type(later) is CallSlot and later.phase == "deciding":
                 later.decide(Decided.deny("after_denied"))
-                self._outbox.records.append(
-                    toolcalls.record(
-                        self.call, later, self._outbox.at, schema_valid=None, notify=False
-                    )
+                self._outbox.records += toolcalls.records(
+                    self.call, later, self._outbox.at, schema_valid=None, notify=False
                 )
             else:
                 # whether its own verdict was here before is chance

@@ -318,8 +318,8 @@ class CallFlow:
             self._outbox.records += toolcalls.chosen(
                 self.call, slot, decision.choices, at, attempt=self.attempt
             )
-        self._outbox.records.append(
-            toolcalls.record(self.call, slot, at, schema_valid=valid, notify=wait)
+        self._outbox.records += toolcalls.records(
+            self.call, slot, at, schema_valid=valid, notify=wait
         )
         if wait:
             self._outbox.waits.append(slot.key)

@@ -167,8 +167,8 @@ class HeldBlocks(CallBlocks):
         outbox.records += toolcalls.chosen(
             self.call, slot, choices, outbox.at, attempt=self.attempt
         )
-        outbox.records.append(
-            toolcalls.record(self.call, slot, outbox.at, schema_valid=valid, notify=notify)
+        outbox.records += toolcalls.records(
+            self.call, slot, outbox.at, schema_valid=valid, notify=notify
         )
 
     def finish_empty(self, end: End) -> None:

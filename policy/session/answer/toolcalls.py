@@ -17,7 +17,9 @@ from protocol import sampling
 from protocol.bytes.json_strict import AmbiguousJson, dumps, is_cut, normal_arguments
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.records import (
+    WHY,
     DecisionRecord,
+    EventRecord,
     JudgementRecord,
     Record,
     ScoreRecord,
@@ -123,10 +125,21 @@ def close_decision(slot: CallSlot, schemas: ToolSchemas) -> bool | None:
     return valid
 
 
-def record(
+def records(
+    call: CallInfo, slot: CallSlot, at: int, *, schema_valid: bool | None, notify: bool
+) -> list[Record]:
+    """The record of a decided call, and before it what is to be known of the reason."""
+    made: list[Record] = [_record(call, slot, at, schema_valid=schema_valid, notify=notify)]
+    if why := slot.final.why:
+        made.insert(
+            0, EventRecord(call_id=call.call_id, kind=WHY, number=slot.key, at=at, detail=why)
+        )
+    return made
+
+
+def _record(
     call: CallInfo, slot: CallSlot, at: int, *, schema_valid: bool | None, notify: bool
 ) -> ToolCallRecord:
-    """The record of a decided call."""
     decided = slot.final
     text = "".join(slot.arguments)
     arguments = to_bytes(text)

@@ -9,8 +9,7 @@ from policy.effects.shell.commands.args import Args
 from policy.effects.shell.commands.file_commands import is_remote
 from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
-from policy.effects.shell.manifests import handed_over
-from policy.effects.stored import MAX_CHARS
+from policy.effects.stored import MAX_CHARS, handed_over
 
 _VOLUME_HOLES = re.compile(
     r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker"

@@ -56,11 +56,26 @@ class CommandOutputs:
             if scope in ("other", "metadata", "private", "loopback", "listed", "unknown")
         ]
         if "other" in hosts or "metadata" in hosts:
-            findings.add("execute", "other", "what a host sends")
+            findings.add("execute", "other", self._only_address(sources) or "what a host sends")
         elif hosts:
             findings.add("execute", hosts[0], "what a command prints")
         elif scopes:
             findings.add("execute", "project", "what a command prints")
+
+    def _only_address(self, sources: Sequence[int]) -> str:
+        """Return the address where what is run comes straight from one, by one fetch."""
+        if len(sources) != 1 or not 0 <= (index := sources[0]) < len(self._findings):
+            return ""
+        command = self._commands[index]
+        if (
+            command.name not in ("curl", "wget")
+            or command.place != "here"
+            or feeders(command)
+            or any(word.text is None for word in command.words)
+        ):
+            return ""
+        addresses = {e.target for e in self._findings[index].effects if e.kind == "network"}
+        return addresses.pop() if len(addresses) == 1 else ""
 
     def scopes(self, sources: Sequence[int]) -> list[Scope]:
         """Return which hosts and places the output of commands may hold."""
