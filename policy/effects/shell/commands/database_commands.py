@@ -229,6 +229,7 @@ _OTHERS = (
 _DROPPED = re.compile(
     r"(?i)\bdrop\s+(?:database|schema)\s+(?:if\s+exists\s+)?[`\"\[]?([\w.-]{1,128})"
 )
+_TAKES_AWAY = re.compile(r"(?i)\b(?:drop|truncate|delete)\b")
 _MAY_BE_SCRATCH = frozenset(
     "psql mysql mariadb mongosh mongo dropdb mysqladmin rails rake prisma flyway liquibase alembic"
     " sequelize sequelize-cli artisan knex mix manage.py django-admin sqlite3 sqlite duckdb"
@@ -254,7 +255,11 @@ def is_scratch(command: Command, findings: Findings, exported: Mapping[str, Word
         return False
     texts = [word.known for word in words]
     operands = [text for text in args.texts if not re.search(r"\s", text)]
-    dropped = _DROPPED.findall(f"{command.line} {command.stdin.text}"[:8_192])
+    statements = f"{command.line} {command.stdin.text}"[:8_192]
+    dropped = _DROPPED.findall(statements)
+    if dropped and len(_TAKES_AWAY.findall(statements)) > len(dropped):
+        # the name of one says nothing of what else goes
+        return False
     if dropped and dropped != ["public"]:
         return all(_is_test([name]) for name in dropped)
     if command.name in ("docker", "podman", "nerdctl") and not of_compose:
