@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 
 from policy.base import Executor
 from policy.effects.credentials import KINDS, check_kind
-from policy.effects.effect import HostScope, Kind, PathScope, Scope
+from policy.effects.effect import HostScope, Kind, PathScope, Scope, ServiceScope
 from policy.effects.sql import Kind as SqlKind
 from policy.effects.sql import check_dialect
 from policy.effects.sql_functions import SqlEffect
@@ -67,6 +67,7 @@ HostScopes = Annotated[tuple[HostScope, ...], AfterValidator(_check_some)]
 
 _HOSTS = frozenset[str](get_args(HostScope))
 _PATHS = frozenset[str](get_args(PathScope))
+_SERVICES = frozenset[str](get_args(ServiceScope))
 
 
 class NamedEffects(StrictOptions):
@@ -103,7 +104,9 @@ class Does(NamedEffects):
                 f"nothing is asked over a network in the scope {self.scope[0]!r}: a host is"
                 f" {', '.join(sorted(_HOSTS))}"
             )
-        if {"read", "write"}.issuperset(self.effects) and _PATHS.isdisjoint(self.scope):
+        if {"read", "write"}.issuperset(self.effects) and (_PATHS | _SERVICES).isdisjoint(
+            self.scope
+        ):
             raise ValueError(
                 f"no file is in the scope {self.scope[0]!r}, which is one of hosts: a path is in"
                 f" {', '.join(sorted(_PATHS))}"

@@ -66,6 +66,24 @@ _HIDES = re.compile(
     r" (?:telling|informing|notifying|mentioning|asking)|hide (?:this|it)|"
     r"(?:never|not|n't) (?:\w+ ){0,2}(?:mention|tell|reveal|disclose|report|show|inform)\w*)\b"
 )
+_HIDES_ITSELF = re.compile(
+    r"(?i)\b(?:never|not|n't|without|avoid) (?:\w+ ){0,2}(?:mention|tell|reveal|disclose|report"
+    r"|show|inform"
+    r"|discuss|explain)\w* (?:this|it|these|(?:\w+ ){0,4}(?:this|these|users?|humans?"
+    r"|developers?|operators?"
+    r"|anyone|rules?|steps?|instructions?))\b"
+)
+_TELLS_TO_RUN = re.compile(
+    r"(?i)\b(?:curl|wget|iwr|irm)\b(?=[^\n|]{0,300}?https?://)[^\n|]{0,600}+\|\s{0,9}(?:sudo\s+)?(?:\w*sh|python3?|node|iex)\b"
+)
+_EACH_TIME = re.compile(
+    r"(?i)\b(?:(?:before|after|on|at the (?:start|beginning|end) of) (?:each|every|any|all"
+    r"|the first|a)"
+    r"|always|whenever|first run|must (?:first )?run|silently)\b"
+)
+_TELLS_TO_INCLUDE = re.compile(
+    r"(?i)\b(?:include|add|append|embed|paste|put|print|commit|copy|encode|attach|write)\w*\b"
+)
 
 
 def leaks(path: str, content: str) -> Iterator[Effect]:
@@ -126,8 +144,12 @@ def _carries(expression: str, carried: set[str]) -> bool:
 
 def _instructions(path: str, content: str) -> Iterator[Effect]:
     by = path.rpartition("/")[2]
-    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#]|\d+\.)\s)", content)[:_MAX]:
+    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*#]|\d+\.)\s)", content)[:_MAX]
+    hiding = [_HIDES_ITSELF.search(text[:4_000]) is not None for text in paragraphs]
+    for number, paragraph in enumerate(paragraphs):
         text = paragraph[:4_000]
+        # a rule and that nobody is told of it may stand in two lines
+        hides = any(hiding[max(0, number - 1) : number + 2])
         foreign = next(
             (host for host in hosts_in(text, LISTED) if host.scope in ("other", "metadata")), None
         )
@@ -139,6 +161,16 @@ def _instructions(path: str, content: str) -> Iterator[Effect]:
             and not _FORBIDS.search(text)
         ):
             yield Effect.of("secret", foreign.scope, foreign.url, by=by)
+        elif (
+            foreign is not None
+            and _TELLS_TO_RUN.search(text)
+            and (hides or _EACH_TIME.search(text))
+        ):
+            yield Effect.of("execute", foreign.scope, foreign.url, by=by)
+        elif (
+            hides and names_secret and _TELLS_TO_INCLUDE.search(text) and not _FORBIDS.search(text)
+        ):
+            yield Effect.of("persistence", "project", "instructions that hide themselves", by=by)
         elif (
             _HIDES.search(text)
             and foreign is not None

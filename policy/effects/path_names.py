@@ -28,6 +28,18 @@ MADE_AGAIN = tuple(
 """.split()
 )
 """Folders that a build or an install makes again, wherever they lie outside the system."""
+CACHES = tuple(
+    f"~/{name}/"
+    for name in """
+    library/caches library/logs library/pnpm/store library/developer/xcode/deriveddata .npm/_cacache
+    .npm/_npx .npm/_logs .cargo/registry .cargo/git go/pkg/mod .m2/repository .nuget/packages
+    .local/share/pnpm/store .pnpm-store .pub-cache .bun/install/cache .yarn/cache .yarn/berry/cache
+    .ivy2/cache .android/cache .composer/cache .hex/packages .cabal/packages .conda/pkgs
+    anaconda3/pkgs miniconda3/pkgs .rustup/downloads .rustup/tmp .terraform.d/plugin-cache .kube/cache
+    .cocoapods .expo .konan
+""".split()
+)
+"""Folders in a home in which programs keep what they can fetch again."""
 CREDENTIALS = (
     r"^/etc/(?:g?shadow|master\.passwd|security/(?:passwd|opasswd)|krb5\.keytab|ipsec\.secrets"
     r"|ppp/(?:chap|pap)-secrets)(?:[-~]|\.\w+)?$",
@@ -149,6 +161,32 @@ STARTUP = (
     r"/start menu/programs/startup(?:/|$)",
     r"^/c:/windows/(?:tasks|system32/tasks)(?:/|$)",
 )
+AGENT_SETTINGS = r"""
+\.claude/settings(?:\.local)?\.json \.claude/hooks/.* \.claude\.json \.mcp\.json
+\.cursor/(?:mcp|hooks|cli|cli-config|permissions)\.json
+\.codex/(?:config\.toml|hooks(?:\.json|/.*)) \.gemini/(?:settings\.json|hooks/.*|policies/.*)
+\.qwen/settings\.json (?:\.opencode/)?opencode\.jsonc? \.config/opencode/config\.json
+\.opencode/plugins?/.* \.roo/mcp\.json \.kilocode/mcp\.json \.windsurf/(?:mcp_config|hooks)\.json
+\.codeium/windsurf/mcp_config\.json \.continue/config\.(?:json|ya?ml|ts) \.aider\.conf\.ya?ml
+\.config/goose/(?:config|permission)\.ya?ml \.config/amp/settings\.json \.amp/settings\.json
+\.kiro/settings/mcp\.json \.amazonq/(?:mcp|cli-agents/.*)\.json \.aws/amazonq/.*
+\.copilot/(?:config|mcp-config)\.json \.vscode/mcp\.json \.idea/mcp\.json \.junie/mcp/mcp\.json
+(?:cline|kilo|roo|mcp)_(?:mcp_)?settings\.json claude_desktop_config\.json \.crush\.json
+crush\.json \.factory/(?:mcp|settings|config)\.json \.trae/mcp\.json
+\.grok/(?:user-)?settings\.json \.augment/settings\.json managed-settings\.json
+"""
+"""Settings of agents, of a project or a home: which commands they may run unasked, which programs
+and servers they start."""
+AGENT_MEMORY = r"""
+\.claude/claude\.md$ \.claude/(?:commands|agents|skills|rules|output-styles)/
+\.codex/(?:agents|instructions)(?:\.override)?\.md$ \.codex/(?:prompts|rules|skills)/
+\.gemini/gemini\.md$ \.gemini/commands/ \.qwen/qwen\.md$
+\.config/opencode/(?:agents\.md$|agents?/|commands?/|plugins?/) \.config/goose/\.goosehints$
+\.cursor/rules/ \.codeium/windsurf/memories/ \.roo/rules \.config/(?:agents|amp)/agents\.md$
+\.agents\.md$ \.copilot/agents/ \.kiro/steering/ \.continue/rules/
+\.factory/(?:agents\.md$|droids/|commands/)
+"""
+"""What agents read at the start of each task, in whatever project: in a home."""
 STARTUP_NAMES = (
     r"^~/\.(?:bashrc|bash_profile|bash_login|bash_logout|bash_aliases|profile|zshrc|zshenv"
     r"|zprofile|zlogin|zlogout|kshrc|cshrc|tcshrc|"
@@ -162,10 +200,11 @@ STARTUP_NAMES = (
     r"(?:^|/)\.ssh/(?:authorized_keys\d?|rc|environment|config)$",
     r"(?:^|/)(?:sitecustomize|usercustomize)\.py$",
     r"/(?:site|dist)-packages/[^/]*\.pth$",
+    r"(?:^|/)(?:release_agent|uevent_helper)$",
     r"(?:^|/)\.git/(?:hooks(?:/(?![^/]*\.sample$)[^/]*)?|config)$",
     r"^~/\.(?:config/git/hooks|git-templates?|git_template)(?:/|$)",
-    r"^~/\.(?:claude/settings(?:\.local)?\.json|cursor/mcp\.json|codex/config\.toml"
-    r"|gemini/settings\.json|claude\.json)$",
+    r"(?:^|/)(?:" + "|".join(AGENT_SETTINGS.split()) + ")$",
+    r"^~/(?:" + "|".join(AGENT_MEMORY.split()) + ")",
     r"^~/\.(?:vimrc|config/nvim/init\.(?:vim|lua))$",
     r"^~/\.(?:gdbinit|lldbinit|pythonstartup|pythonrc(?:\.py)?|irbrc|rprofile|npmrc"
     r"|pip/pip\.conf)$",

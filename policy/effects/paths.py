@@ -13,6 +13,7 @@ import msgspec
 from policy.claims.roots import HOMES, Root, below, spelled
 from policy.effects.effect import Kind, Scope
 from policy.effects.path_names import (
+    CACHES,
     CREDENTIAL_NAMES,
     CREDENTIAL_PARTS,
     CREDENTIALS,
@@ -255,8 +256,7 @@ def _scope_of(path: str) -> Scope:
     if home_relative.startswith("~"):
         return (
             "temp"
-            if _BUILT.search(home_relative)
-            or home_relative.startswith(("~/library/caches/", "~/.npm/_cacache"))
+            if _BUILT.search(home_relative) or f"{home_relative}/".startswith(CACHES)
             else "home"
         )
     if low.startswith("/"):

@@ -74,6 +74,8 @@ _PROVIDERS = {
     "private_key": "\0",
 }
 """Formats of keys, and a word in the names of the hosts that take them."""
+_WITHOUT_FORM = ("url_password", "header", "cookie", "named")
+"""What is a secret by where it stands, as a password for the host that asks for it."""
 _ASKED = re.compile(
     r"[?&#;](?!(?:q|query|search|s|text|keywords?|term)=)[\w.\[\]-]{0,64}=([^&#;\s]{8,2048})"
 )
@@ -171,6 +173,18 @@ def sends_key_astray(headers: Iterable[tuple[str, str]], url: str) -> bool:
         ):
             return True
     return False
+
+
+def is_own_key(secret: Secret, host: str, *, is_used: bool) -> bool:
+    """Does a key belong to the domain of a host, by its form; or is it none that has one?
+    `is_used`: it stands where keys are used."""
+    if secret.kind in _WITHOUT_FORM:
+        return True
+    provider = _PROVIDERS.get(secret.kind)
+    if provider is None:
+        return is_used
+    # a service of one's own has the provider's name somewhere in its name
+    return provider in (host if is_used else ".".join(host.split(".")[-2:]))
 
 
 def asked_through(url: str) -> list[str]:

@@ -50,6 +50,7 @@ _COMMENTS = re.compile(
     r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|#(?=\s)[^\n]*|/\*.*?\*/", re.DOTALL
 )
 
+_OWN_STATEMENT = re.compile(r"(\A\s*|;\s*)/\*M?!\d{0,6}\s([^*/'\"`#\\;-]{0,400})\*/(?=\s*(?:;|\Z))")
 _BEGIN_CHANGES = frozenset(
     """insert update delete replace merge truncate drop create alter grant revoke deny set reset use copy load call do exec execute begin
     start commit rollback savepoint release lock unlock vacuum attach detach reindex cluster comment
@@ -101,6 +102,9 @@ def read_sql(text: str, dialect: str) -> SqlReading:
     is."""
     if len(text) > MAX_SQL_CHARS:
         return SqlReading(unsure="too long")
+    if "/*" in text:
+        # between statements it is a statement of its own to MySQL, and to others nothing
+        text = _OWN_STATEMENT.sub(r"\1\2", text)
     if EXECUTABLE.search(text):
         # to MySQL it is no comment, wherever it stands
         return SqlReading(unsure="a comment that a database may execute")

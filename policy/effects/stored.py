@@ -16,6 +16,7 @@ import msgspec
 
 from policy.effects.effect import Effect, Scope
 from policy.effects.network import LISTED, host_scope
+from policy.effects.paths import place
 
 MAX_CHARS = 65_536
 """Of a file that are looked at."""
@@ -76,6 +77,7 @@ _TASKS = re.compile(
     r"|\.pre-commit-config\.ya?ml|\.?mcp\.json|(?:claude_desktop_config|mcp_settings"
     r"|cline_mcp_settings)\.json|\.claude/settings[\w.]*\.json)\Z"
 )
+_STARTS_ITSELF = re.compile(r'"runOn"\s{0,9}:\s{0,9}"folderOpen"')
 _COMMAND_FIELD = re.compile(
     r'"?(?:command|postCreateCommand|postStartCommand|postAttachCommand|initializeCommand'
     r'|onCreateCommand|entry)"?\s*:\s*"?((?:[^"\\\n]|\\.)*)"?'
@@ -85,6 +87,7 @@ _COMMAND_WITH_ARGUMENTS = re.compile(
     r"[^\[\]]{0,2000})\]"
 )
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_STRUCTURED = re.compile(r"\.(?:ya?ml|jsonc?)\Z", re.IGNORECASE)
 _YAML = re.compile(r"\.ya?ml\Z", re.IGNORECASE)
 _PLAYBOOK = (
     re.compile(r"(?m)^[ \t-]{0,20}(?:hosts|version):"),
@@ -161,7 +164,7 @@ def stored_in(path: str, scope: Scope, content: str) -> StoredTexts:
     is_whole = len(scripts) <= _MAX_SCRIPTS and (len(content) <= MAX_CHARS or not scripts)
     return StoredTexts(
         tuple(scripts[:_MAX_SCRIPTS]),
-        tuple(_sources(path, looked_at)),
+        (*_sources(path, looked_at), *(handed_over(looked_at) if _STRUCTURED.search(path) else ())),
         _DOCKER.search(path) is not None,
         is_whole,
     )
@@ -294,7 +297,10 @@ def _recipes(content: str, line: re.Pattern[str]) -> Iterator[str]:
 
 
 def _sources(path: str, content: str) -> Iterator[Effect]:
-    """Code that a list of packages fetches from a place that is none of the usual ones."""
+    """Code that a list of packages fetches from a place that is none of the usual ones; tasks that
+    an editor starts by itself."""
+    if _TASKS.search(path) and _STARTS_ITSELF.search(content):
+        yield Effect.of("persistence", "startup", path, by="editor")
     if not _MANIFESTS.search(path):
         return
     about = _ABOUT if path.endswith("package.json") else None
@@ -313,3 +319,65 @@ def _sources(path: str, content: str) -> Iterator[Effect]:
                 "loopback",
             ):
                 yield Effect.of("execute", scope, match[0], by=path.rpartition("/")[2])
+
+
+# -- what a description of containers hands over of the machine that runs them
+
+_MAY_HAND_OVER = re.compile(
+    r"privileged|host(?:PID|IPC|Network|Path)|\.sock\b|cap_add|capabilities|: ?[\"']?host\b|runArgs"
+    r"|cluster-admin|system:masters|volumes"
+)
+_DESCRIBES_CONTAINERS = re.compile(
+    r"\bapiVersion[\"']?\s*:|^[\"'{ \t]{0,40}services[\"']?\s*:|\brunArgs[\"']?\s*:"
+    r"|\bcontainerDefinitions[\"']?\s*:|\bsecurityContext[\"']?\s*:",
+    re.MULTILINE,
+)
+_HOST_FLAGS = re.compile(
+    r"\bprivileged[\"']?\s*:\s*[\"']?(?:true|yes|on)\b|\bhost(?:PID|IPC"
+    r"|Network)[\"']?\s*:\s*[\"']?true\b"
+    r"|\b(?:pid|ipc|userns_mode|pidMode)[\"']?\s*:\s*[\"']?host\b|[\"']--privileged[\"']"
+    r"|[\"']--pid=host[\"']"
+    r"|\b(?:cap_add|add)[\"']?\s*:\s*(?:\[|-)[^:{}]{0,300}?\b(?:CAP_)?(?:ALL|SYS_ADMIN"
+    r"|SYS_MODULE|SYS_RAWIO|"
+    r"DAC_READ_SEARCH|BPF)\b"
+)
+_MOUNTS = re.compile(
+    r"\bhostPath[\"']?\s{0,9}:\s{0,40}\{?\s{0,40}(?:[\"']?type[\"']?\s{0,9}:\s{0,9}[\w\"']{1,40}[\s,]{1,40})?[\"']?path[\"']?\s{0,9}:\s{0,9}"
+    r"[\"']?([/~][^\s\"',}]{0,200})()"
+    r"|\bsource(?:Path)?[\"']?\s{0,9}[:=]\s{0,9}[\"']?((?:[/~]|\$\{?HOME\}?)[^\s\"',}]{0,200})()"
+    r"|(?:^|[\s\[,\"'])((?:[/~]|\$\{?HOME\}?)[^\s\"',:\]]{0,200}):/[^\s\"',:\]]{0,200}(:ro)?",
+    re.MULTILINE,
+)
+_HOLES = re.compile(
+    r"(?:/|/(?:etc|root|home|boot|dev|usr|bin|sbin|lib|var|var/lib|opt|run|var/run)"
+    r"|/var/lib/(?:docker|kubelet|etcd|rancher)"
+    r"|/etc/kubernetes|~|/home/\w+|/users/\w+)/?",
+    re.IGNORECASE,
+)
+_ENGINE = re.compile(r"(?:docker|containerd|crio|podman)\.sock$")
+_BINDS = re.compile(r"kind[\"']?\s*:\s*[\"']?(?:Cluster)?RoleBinding\b")
+_MAX_HANDED = 50
+
+
+def handed_over(content: str, *, is_applied: bool = False) -> Iterator[Effect]:
+    """Yield what a description of containers hands over. `is_applied`: it takes effect now. Linear
+    in the content, which is bounded."""
+    if _MAY_HAND_OVER.search(content) is None or _DESCRIBES_CONTAINERS.search(content) is None:
+        return
+    for flag in islice(_HOST_FLAGS.finditer(content), _MAX_HANDED):
+        yield Effect.of("privilege", "root", " ".join(flag[0].split())[:80], by="manifest")
+    for mount in islice(_MOUNTS.finditer(content), _MAX_HANDED):
+        where = place(mount[1] or mount[3] or mount[5])
+        is_read_only = bool(mount[6])
+        if _ENGINE.search(where.path) and not is_read_only:
+            yield Effect.of("privilege", "root", where.path, by="manifest")
+        elif where.scope == "root" or (_HOLES.fullmatch(where.path) and not is_read_only):
+            yield Effect.of("privilege", where.scope, where.path, wide=True, by="manifest")
+        elif where.scope == "credentials":
+            yield Effect.of("read", "credentials", where.path, by="manifest")
+    if (
+        is_applied
+        and _BINDS.search(content)
+        and re.search(r"cluster-admin|system:masters", content)
+    ):
+        yield Effect.of("privilege", "service", "cluster-admin", by="manifest")

@@ -154,17 +154,20 @@ class _Reader:
             self._add("paths", use.argument, effect)
         if not use.content:
             return
-        from policy.effects.leaks import leaks
-        from policy.effects.written_code import destroys
-
         stored = stored_in(where.path, where.scope, use.content)
         self._texts += [(text, use.argument, stored, False) for text in stored.scripts]
         if not stored.is_whole:
             self._unsure["size: a file that is written runs more than is read"] = None
         content = use.content[:MAX_CHARS]
         self._add("stored", use.argument, *stored.effects)
-        self._add("stored", use.argument, *leaks(where.path, content))
-        self._add("stored", use.argument, *destroys(where.path, content))
+        self._written(where.path, content, use.argument)
+
+    def _written(self, path: str, content: str, argument: str) -> None:
+        """Add what a program or instructions will do that are written to a file."""
+        from policy.effects.leaks import leaks
+        from policy.effects.written_code import destroys
+
+        self._add("stored", argument, *leaks(path, content), *destroys(path, content))
 
     def _shell(
         self, text: str, argument: str, of_file: StoredTexts | None, *, is_guess: bool
@@ -177,6 +180,8 @@ class _Reader:
         for number, form in enumerate(forms):
             reading = read(form, self._places)
             work += reading.work
+            for path, content in reading.files:
+                self._written(path, content[:MAX_CHARS], argument)
             for effect in reading.effects:
                 if of_file is None or of_file.keeps(effect):
                     self._add("shell" if of_file is None else "stored", argument, effect)

@@ -161,7 +161,7 @@ def test_an_exemption_counts_only_as_it_is_written() -> None:
         ("kubectl --context dev delete namespace demo", "cluster-objects"),
         ("helm uninstall demo --namespace demo", "cluster-objects"),
         ("bin/rails db:drop", "resets"),
-        ("psql -c 'drop schema ci_7 cascade'", "test-databases"),
+        ("psql -c 'truncate table test_orders'", "test-databases"),
         ("curl -sSf https://sh.rustup.rs | sh -s -- -y", "installers"),
         ("wget -O- https://bun.sh/install | bash", "installers"),
         ("echo 'alias g=git' >> /home/ann/.bash_aliases", "shell-startup"),

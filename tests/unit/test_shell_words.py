@@ -153,7 +153,8 @@ def test_words_are_expanded(text: str, words: list[str]) -> None:
 
 def test_what_is_not_known_stays_marked_and_never_guessed() -> None:
     word = resolve('rm -rf "/srv/$dir/x"').commands[-1].words[-1]
-    assert word == Word(None, "/srv/", "/srv//x", variables=("dir",))
+    assert word.filled("x") == "/srv/x/x"
+    assert word == Word(None, "/srv/", "/srv//x", variables=("dir",), gaps=(5,))
     found = resolve("rm $(curl example.com)")
     assert found.commands[-1].words[-1].outputs == (0,)
     assert found.commands[-1].words[-1].is_many

@@ -6,6 +6,7 @@ r'm' -rf "$dir"` is a `Command` named `rm`. What cannot be known without running
 such, never guessed.
 """
 
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -31,6 +32,14 @@ class Word(msgspec.Struct, frozen=True):
     """Names of the variables in it whose value is not known, as `AWS_SECRET_ACCESS_KEY`."""
     outputs: tuple[int, ...] = ()
     """Commands, by their place in the list, whose output is part of it."""
+    gaps: tuple[int, ...] = ()
+    """Where in `bare` its unknown parts stand."""
+
+    def filled(self, by: str) -> str:
+        """Return the text with something in the place of each unknown part."""
+        ends = [0, *self.gaps, len(self.bare)]
+        pieces = [self.bare[start:end] for start, end in pairwise(ends)]
+        return self.known if self.text is not None else by.join(pieces)
 
     @property
     def known(self) -> str:

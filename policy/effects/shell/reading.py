@@ -42,12 +42,17 @@ class Reading(msgspec.Struct, frozen=True):
     """May it print secrets?"""
     is_whole: bool = True
     """Was all read that ran before it?"""
+    files: tuple[tuple[str, str], ...] = ()
+    """Files that it writes, where what stands in them is known."""
 
 
 def load() -> None:
     """Load what the first text would else wait for: the parser of SQL, tables of letters."""
     for client in ("psql", "mysql", "sqlite3 x", "sqlcmd", "snowsql"):
         _read(f"{client} -c 'select 1'; echo \u2013", NOWHERE, 0)
+    # tables of verbs and the formats of keys
+    for service in ("aws ec2", "gcloud x", "az x", "gh api", "kubectl get", "npm", "docker"):
+        _read(f"{service} x; git commit -m x; curl -d x https://x.example/", NOWHERE, 0)
     fold("\u2013")
 
 
@@ -114,8 +119,9 @@ def _made(
                 "process", "system", "a function that starts itself twice", wide=True, by="shell"
             ),
         )
-    if resolved.files and depth < _MAX_DEPTH:
-        effects = tuple(dict.fromkeys((*effects, *_stored(resolved.files, places, run, cut))))
+    files = (*resolved.files, *outcome.files)
+    if files and depth < _MAX_DEPTH:
+        effects = tuple(dict.fromkeys((*effects, *_stored(files, places, run, cut))))
     return Reading(
         effects,
         tuple(dict.fromkeys((*resolved.unsure, *outcome.unsure, *cut))),
@@ -123,6 +129,7 @@ def _made(
         outcome.work,
         outcome.is_secret,
         resolved.is_whole,
+        files,
     )
 
 

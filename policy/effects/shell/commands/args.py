@@ -126,4 +126,5 @@ def tail(word: Word, start: int) -> Word:
         word.is_many,
         word.variables,
         word.outputs,
+        tuple(gap - start for gap in word.gaps if gap >= start),
     )

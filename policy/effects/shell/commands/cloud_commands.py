@@ -9,16 +9,23 @@ from policy.effects.shell.commands.args import Args
 from policy.effects.shell.commands.file_commands import is_remote
 from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
+from policy.effects.stored import MAX_CHARS, handed_over
 
 _VOLUME_HOLES = re.compile(
-    r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker|kubelet)|var/log|opt|"
+    r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker"
+    r"|kubelet)|var/log|opt|"
     r"srv|run)|~|~/\.ssh|~/\.aws|/home/\w+)/?"
 )
-
-
+_HOLDS_KEYS = re.compile(
+    r"~/(?:\.(?:docker|config|local/share|claude|codex|gemini|password-store|mozilla)"
+    r"|Library(?:/[\w ]+)?)/?"
+)
+"""Folders with keys among other things, which a container sees where it sees them."""
 _OF_CLOUDS = re.compile(
-    r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
-    r"redhat\.(?:com|io)|lscr\.io|cgr\.dev|scaleway\.com|suse\.com|oracle\.com|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
+    r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io"
+    r"|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
+    r"redhat\.(?:com|io)|lscr\.io|cgr\.dev|scaleway\.com|suse\.com|oracle\.com"
+    r"|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
 )
 """Registries where one needs an account to put images."""
 
@@ -84,7 +91,9 @@ def _mount(path: str, read_only: bool, findings: Findings) -> None:
         findings.add("privilege", "root", path)
     elif place.scope == "root" or (_VOLUME_HOLES.fullmatch(place.path) and not read_only):
         findings.add("privilege", place.scope, place.path, wide=True)
-    elif place.scope == "credentials":
+    elif place.scope == "credentials" or (
+        place.scope == "home" and _HOLDS_KEYS.fullmatch(place.path)
+    ):
         findings.reads.append(place)
         findings.add("read", "credentials", place.path)
 
@@ -95,15 +104,31 @@ def _manifests(command: Command, args: Args, findings: Findings) -> None:
             findings.add("execute", findings.scope_of_host(word), word.known)
         elif word.known != "-":
             findings.read(word)
+    _described(command, findings)
+
+
+def _described(command: Command, findings: Findings) -> None:
+    """A description of containers that it reads from its input."""
+    if command.stdin.kind == "text":
+        findings.effects += handed_over(command.stdin.text[:MAX_CHARS], is_applied=True)
+        if len(command.stdin.text) > MAX_CHARS:
+            findings.unsure.append("size: a description of containers longer than is looked at")
+
+
+def _compose(command: Command, args: Args, findings: Findings) -> None:
+    if any(word.known in ("-", "/dev/stdin") for word in args.all("-f|--file")):
+        _described(command, findings)
 
 
 _GONES = (
-    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion"
+    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush"
+    r"|detach-and-delete|release|schedule-key-deletion"
     r"|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)"
 )
 _GONE = re.compile(_GONES)
 _SMALL = re.compile(
-    r"tags?|labels?|alias(?:es)?|message|delete-object|item|record|dashboard|alarms?|log-stream|cached?|session|version|"
+    r"tags?|labels?|alias(?:es)?|message|delete-object|item|record|dashboard|alarms?|log-stream"
+    r"|cached?|session|version|"
     r"draft|comment|env|config|unset|remove-tags"
 )
 
@@ -132,10 +157,12 @@ cloud
     1-5~disassociate-\w*|delete-event-data-store|delete-members -> defence unknown {line}
     1=logging 2-5=delete -> defence unknown {line}
     line~'--no-(?:enable-logging|block-public)|--public-network-access enabled' -> defence unknown {line}
-    1-5~get-secret-value|batch-get-secret-value|get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials
-        -> prints-secret ; read credentials {line}
-    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password|get-password-data
-        -> prints-secret ; read credentials {line}
+    1-5~get-secret-value|batch-get-secret-value|get-password-data -> prints-secret ; read credentials {line}
+    1-5~get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials -> prints-secret ; prints-token
+    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password
+        -> prints-secret ; prints-token
+    1-5=get-credentials words~--?f(?:ile)?(?:=-)? words~-|--file=- -> prints-secret ; read credentials {line}
+    1=container|aks 2-5=get-credentials -> nothing
     1-5~get-credentials|list-keys|show-connection-string|generate-sas|get-credential-report|access-secret-version
         -> prints-secret ; read credentials {line}
     1=secrets 2-5=access -> prints-secret ; read credentials {line}
@@ -159,7 +186,8 @@ cloud
 
 
 _KEEPS = re.compile(
-    r"secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?|"
+    r"secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam"
+    r"|vars?|variables?|parameters?|credentials?|"
     r"get|list|ls|describe|show|download|pull"
 )
 """Words of commands that are for keys and settings of what runs there, or that send nothing."""
@@ -241,13 +269,16 @@ def _buckets(command: Command, args: Args, flags: list[str], findings: Findings)
 
 
 _ENDS = re.compile(
-    r"(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke|del)(?:[-:_]\w+)*|\w+:(?:drop|reset|destroy|"
+    r"(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke"
+    r"|del)(?:[-:_]\w+)*|\w+:(?:drop|reset|destroy|"
     r"purge|delete|wipe)"
 )
 _WEIGHTY = re.compile(
-    r"(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream|volume|app|instance|server|vm|dataset|"
+    r"(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream"
+    r"|volume|app|instance|server|vm|dataset|"
     r"environment|tenant|account|"
-    r"keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer|item|archive|pg|kv|secret|pool|table|"
+    r"keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer"
+    r"|item|archive|pg|kv|secret|pool|table|"
     r"schema|workspace)s?"
 )
 _LOCAL = frozenset(
@@ -299,6 +330,7 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
     + text~<RUNS> --privileged -> privilege root --privileged
     + text~<RUNS> --pid=host -> privilege root --pid=host
     + text~<RUNS> -> call container
+    + -f|--file=-|/dev/stdin -> call compose
     text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
     text~'^system prune(?: |$)' -a|--all -> delete temp {} wide
     text~'^volume (?:rm|prune|remove)(?: |$)' -> delete unknown {} wide
@@ -311,7 +343,7 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
 kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --output --context --kubeconfig -c --container --cluster -k
         --image --overrides --field-selector --grace-period --timeout -p --patch --type --replicas --as --token -s --server --tail
         --since --from-literal --clusterrole --user --serviceaccount --cascade
-    --dry-run -> nothing
+    --dry-run !--dry-run=none|false -> nothing
     1=delete --context=(?s)<HERE>(?:-.*)? 2~<BEFORE><GUARDS><BEHIND> -> defence unknown {}
     1=delete 2~<BEFORE><GUARDS><BEHIND>
         -> defence unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
@@ -321,8 +353,10 @@ kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --out
     1=scale --replicas=0 -> process system {} wide
     1=get 2~<BEFORE>secrets?<BEHIND> -o|--output=(?s).* !-o|--output=name|wide -> prints-secret ; read credentials {}
     1=config 2~(?i)view --raw|--flatten -> prints-secret ; read credentials {}
-    1=create 2=token -> prints-secret ; read credentials {}
+    1=create 2=token -> prints-secret ; prints-token
     1=create 2~(?is)[^/]*clusterrolebinding.* -> privilege unknown {}
+    1=run words=--privileged|--privileged=true -> privilege root {}
+    1=patch|set -p|--patch=(?s).*(?:privileged\W+true|hostPID|hostIPC|hostNetwork|hostPath).* -> privilege root {}
     1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
     1=debug 2~(?s)node/.* -> privilege root {}
     1=apply|create|replace -> call manifests
@@ -334,6 +368,7 @@ aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci 
 terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
         k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
     text~<PLANS> -> nothing
+    + name=helm|helmfile line~'(?:privileged|hostPID|hostIPC|hostNetwork)=true' -> privilege root {line}
     text~<ENDS> words=--dry-run|--what-if|--dry-run=client -> nothing
     words=-destroy|--destroy words=--dry-run|--what-if|--dry-run=client -> nothing
     text~<ENDS> -> delete unknown {line} wide:!name~<HERE>
@@ -359,6 +394,7 @@ security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber
     ended=_ended,
     copied=_copied,
     manifests=_manifests,
+    compose=_compose,
     cloud=_cloud,
     service=_service,
 )

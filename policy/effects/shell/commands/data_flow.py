@@ -6,13 +6,22 @@ is known to print no more than a count or a hash. A file that an earlier command
 that command printed.
 """
 
+import re
 from collections.abc import Collection, Sequence
 
 from policy.effects.paths import PathTarget
+from policy.effects.places import NOWHERE
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.command_traits import SHELLS, SOCKET, feeders
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings
-from policy.effects.shell.commands.sending import ONE_KEY, is_astray, keys_in
+from policy.effects.shell.commands.sending import (
+    ONE_KEY,
+    is_astray,
+    is_at_home,
+    keys_in,
+    keys_shown,
+    tells_key,
+)
 from policy.effects.shell.commands.web_commands import has_secret_variable
 
 
@@ -21,8 +30,20 @@ def follow(commands: Sequence[Command], all_findings: Sequence[Findings]) -> Non
     _Flow(commands, all_findings).follow()
 
 
-_Holds = dict[str, tuple[bool, bool]]
-"""Of files that are written: is what they hold secret, and is it much?"""
+_Holds = dict[str, tuple[bool, int]]
+"""Of files that are written: is what they hold secret, and how much is it?"""
+_MUCH, _DATA = 1, 2
+"""More than is for others; a database or a part of one, which is for nobody else."""
+_DATA_FILES = re.compile(
+    r"/var/lib/(?:mysql|mariadb|postgresql|pgsql|mongo(?:db)?|redis|docker|elasticsearch"
+    r"|influxdb|rabbitmq|cassandra|ldap)(?:/|\Z)"
+    r"|/var/backups?(?:/|\Z)"
+    r"|(?:dump|backup|customers?|patients|payroll|salar(?:y|ies)|prod)[\w.-]{0,60}"
+    r"\.(?:sql|csv|tsv|xlsx?|parquet|dump|bson|rdb|bak|db|sqlite3?)(?:\.(?:gz|bz2|xz|zst|zip))?\Z",
+    re.IGNORECASE,
+)
+_STRANGE = ("other", "listed", "unknown", "metadata")
+_PACKS_ALL = frozenset("tar gtar bsdtar zip 7z rsync".split())
 
 
 class _Flow:
@@ -36,13 +57,23 @@ class _Flow:
         if any(findings.sends for findings in self.all_findings):
             self._send()
         for index, findings in enumerate(self.all_findings):
+            reached = [] if findings.sends else findings.reached
+            if any(scope in _STRANGE for scope, _ in reached):
+                command = self.commands[index]
+                shown = keys_shown(command, keys_in(command))
+                for scope, host in reached if shown else ():
+                    if scope in _STRANGE and tells_key(shown, host):
+                        findings.add("secret", scope, host)
             self._connected(index, findings)
 
     def _send(self) -> None:
         """Follow what is read to where it is sent; three rounds reach through what is written and
         read again."""
         size = len(self.commands)
-        secret, bulk = [False] * size, [False] * size
+        for command, findings in zip(self.commands, self.all_findings, strict=True):
+            # who sends may say a key to whom it belongs
+            findings.writes_key = not findings.sends and tells_key(keys_shown(command, ()), "")
+        secret, bulk = [False] * size, [0] * size
         holds: _Holds = {}
         for _ in range(3):
             before = (list(secret), list(bulk), dict(holds))
@@ -55,8 +86,11 @@ class _Flow:
                 secret[index], bulk[index] = is_secret, is_bulk
                 if is_secret or is_bulk:
                     for path in findings.writes:
-                        was = holds.get(path, (False, False))
-                        holds[path] = (was[0] or is_secret, was[1] or is_bulk)
+                        is_own = path.startswith("./") and not NOWHERE.place(path).secret
+                        # who adds all of the project leaves out what is named like a key file
+                        for name in (path, "./*") if is_own else (path,):
+                            was = holds.get(name, (False, 0))
+                            holds[name] = (was[0] or is_secret, max(was[1], is_bulk))
             if before == (secret, bulk, holds):
                 break
         for index, findings in enumerate(self.all_findings):
@@ -67,26 +101,29 @@ class _Flow:
         command: Command,
         findings: Findings,
         secret: list[bool],
-        bulk: list[bool],
+        bulk: list[int],
         holds: _Holds,
         used: Collection[int] = (),
-    ) -> tuple[bool, bool]:
-        """Is what a command has secret, and is it much? `used`: commands whose output is a key that
-        it uses."""
+    ) -> tuple[bool, int]:
+        """Is what a command has secret, and how much is it? `used`: commands whose output is a key
+        that it uses."""
         sources = [*feeders(command), *(other for word in command.words for other in word.outputs)]
         sources += [other for _, word in command.assignments for other in word.outputs]
         sources = [i for i in sources if i not in used]
         is_secret = findings.is_secret or any(secret[i] for i in sources if 0 <= i < len(secret))
-        is_bulk = findings.is_bulk or any(bulk[i] for i in sources if 0 <= i < len(bulk))
+        is_secret |= findings.writes_key
+        much = max((bulk[i] for i in sources if 0 <= i < len(bulk)), default=0)
         for place in findings.reads:
-            held = holds.get(place.path, (False, False))
+            held = holds.get(place.path, (False, 0))
             is_secret |= (place.secret and not command.name.startswith("source")) or held[0]
-            is_bulk |= (
-                held[1]
-                or (place.scope in ("root", "home") and place.path != ".")
+            is_much = (
+                (place.scope in ("root", "home") and place.path != ".")
                 or place.scope == "device"
                 or place.path in ("/etc/passwd", "/etc", "/var/log")
+                or (place.path == "." and command.name in _PACKS_ALL)
             )
+            is_data = _DATA_FILES.search(f"{place.path[:60]}\n{place.path[-160:]}") is not None
+            much = max(much, held[1], _DATA if is_data else _MUCH if is_much else 0)
         wide = any(
             effect.kind == "read" and effect.wide and effect.scope in ("home", "root", "system")
             for effect in findings.effects
@@ -98,7 +135,7 @@ class _Flow:
                 for word in command.words
                 if command.name in ("echo", "printf")
             ),
-            is_bulk or wide,
+            max(much, _DATA if findings.is_bulk else _MUCH if wide else 0),
         )
 
     def _sent(
@@ -106,7 +143,7 @@ class _Flow:
         command: Command,
         findings: Findings,
         secret: list[bool],
-        bulk: list[bool],
+        bulk: list[int],
         holds: _Holds,
     ) -> None:
         if not findings.sends:
@@ -116,11 +153,11 @@ class _Flow:
             i for word in findings.sent if word not in keys for i in word.outputs
         }
         used = {i for i in used if not self._is_whole(i)}
-        is_secret, is_bulk = self._reads_secret(command, findings, secret, bulk, holds, used)
-        if any(has_secret_variable(word) and word not in keys for word in findings.sent) or (
-            findings.tells and self._encodes(findings.sent)
-        ):
-            is_secret = True
+        is_secret, much = self._reads_secret(command, findings, secret, bulk, holds, used)
+        is_secret |= findings.tells and self._encodes(findings.sent)
+        # what a page of a forge is given stands in options
+        given = command.words[1:] if command.name in ("gh", "glab") else findings.sent
+        named = [word for word in given if has_secret_variable(word) and word not in keys]
         if command.stdin.variables and not all(account for _, _, account in findings.sends):
             is_secret |= any(map(SECRET_NAME.search, command.stdin.variables))
         is_whole = any(
@@ -129,16 +166,22 @@ class _Flow:
             and place.path not in (".", "..")
             for place in self._all_reads(command, findings)
         )
+        shown = keys_shown(command, keys)
         for scope, host, account in findings.sends:
             if scope == "other" and is_astray(keys, host):
                 findings.add("secret", scope, host)
-            if scope == "loopback" or not (is_secret or is_bulk):
+            is_shown = (
+                is_secret
+                or not all(is_at_home(word, host) for word in named)
+                or (scope in _STRANGE and tells_key(shown, host))
+            )
+            if scope == "loopback" or not (is_shown or much):
                 continue
-            if is_secret or (
+            if is_shown or (
                 scope in ("other", "metadata", "unknown")
-                and (not account or (is_whole and scope == "other"))
+                and (not account or (scope == "other" and (is_whole or much == _DATA)))
             ):
-                findings.add("secret", scope, host, wide=is_bulk)
+                findings.add("secret", scope, host, wide=bool(much))
 
     def _is_whole(self, index: int) -> bool:
         """Does a command print a whole file of settings, or pack one? One that chooses a line of it

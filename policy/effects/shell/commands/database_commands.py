@@ -1,6 +1,9 @@
 """Database clients: their SQL, and commands that empty or drop without any."""
 
 import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from policy.effects.effect import Kind
 from policy.effects.shell.command import Command, Word
@@ -39,11 +42,16 @@ _VALUED = tuple(
     --user --file --database --password -cmd --output --init-file
     --use_legacy_sql --format""".split()
 )
+_OF_FILES = ("sqlite3", "sqlite", "duckdb", "litecli")
+_OF_FILES_VALUED = "-cmd -init -separator -nullvalue -newline -mmap -vfs -maxsize -c -s -f".split()
+"""Their long options have one dash: `sqlite3 -column` is no `-c`."""
 _NOT_LOADED = re.compile(
     r"(?is)\b(?:drop|truncate)\s+(?:table|database|schema|index|view|user|role|tablespace"
     r"|keyspace)\b|"
     r"\bdelete\s+from\b(?!.*\bwhere\b)|\btruncate\s+\w+"
 )
+_BEGINS = re.compile(r"\s*[A-Za-z]+\s")
+"""What is known of a statement says what it does; a variable in it is a value or a name."""
 _META = re.compile(
     r"(?m)^[^\S\n]*(?:\\(?:!|o\s*\||g\s*\||w\s*\||copy\b.*\b(?:program|to)\b)|\.(?:shell|system|sh"
     r"|excel|output\s*\||once\s*\||"
@@ -60,13 +68,14 @@ _CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
 
 
 def _sql_client(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, _VALUED)
     name = command.name
+    is_file = name in _OF_FILES
+    args = args_of(command, _OF_FILES_VALUED if is_file else _VALUED, single=is_file)
     texts = [*args.all("-c|--command|-e|--execute|-q|-Q|--query|-cmd")]
-    if name in ("sqlite3", "sqlite", "duckdb", "bq", "litecli"):
+    if is_file or name == "bq":
         texts += args.operands[1:]
         findings.read(*args.operands[:1])
-    if name not in ("sqlite3", "duckdb"):
+    if not is_file:
         findings.ask(*args.all("-h|-S|--host"))
     findings.read(*args.all("-f|--file|-i|--init-file"))
     findings.write(*args.all("-o|--output"))
@@ -78,12 +87,12 @@ def _sql_client(command: Command, args: Args, findings: Findings) -> None:
 
 def sql(word: Word, dialect: str, findings: Findings) -> None:
     """Add what a text of SQL does."""
-    if word.text is None:
+    text = word.filled("x") if _BEGINS.match(word.prefix) else word.text
+    if text is None:
         findings.unsure.append("language: SQL that is not known")
         if _NOT_LOADED.search(word.bare[:2000]):
             findings.add("delete", "unknown", word.bare, wide=True)
         return
-    text = word.text
     for escape in _META.finditer(text):
         # `source FILE` runs statements, the others programs
         findings.add(
@@ -108,7 +117,8 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
         findings.add("delete", "unknown", short, wide=is_wide)
     for kind, of_sql in _OF_SQL.items():
         if not effects.isdisjoint(of_sql):
-            findings.add(kind, "unknown", short)
+            is_served = kind == "write" and findings.command.name not in _OF_FILES
+            findings.add(kind, "service" if is_served else "unknown", short)
     if "file" in effects:
         findings.add("read", "credentials", short)
     if reading.unsure:
@@ -123,6 +133,7 @@ valkey-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|m
 cypher-shell mgconsole : (?i)\bmatch\s*\(\s*\w*(?::\w+)?\s*\)(?:(?!where\b|\{).){0,200}?\bdelete\b|\bdrop\s+(?:database|constraint|index)\b|\bapoc\.(?:schema\.assert|periodic\.|cypher\.run|load\.)
 keydb-cli : (?i)\b(?:flushall|flushdb|shutdown)\b
 mongo mongosh : (?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}
+cypher-shell : (?i)\bmatch\s*\(\w*(?::\w+)?\)\s*(?:detach\s+)?delete\b|\bdrop\s+(?:database|alias|user|role)\b
 etcdctl : (?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user delete|role grant
 rabbitmqctl : (?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b
 influx : (?i)drop\s+(?:database|measurement|series)|\bdelete\b
@@ -152,6 +163,7 @@ def _store(command: Command, args: Args, findings: Findings) -> None:
     joined = command.line
     if command.stdin.kind == "text":
         joined = f"{joined} {command.stdin.text[:4000]}"
+    findings.is_bulk |= "--rdb" in joined
     pattern = _STORES[command.name]
     hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h|--host|-u")
     is_here = (
@@ -192,3 +204,92 @@ pg_dump pg_dumpall mysqldump mariadb-dump mongodump mongoexport pg_basebackup re
 """),
 }
 """A dump holds all rows of a database: sent away it is as bad as a key."""
+
+
+# -- what is made for a test, by its name: one name must say `test`, and none may say anything that
+# people depend on
+
+_TESTS = re.compile(
+    r"(?i)(?:^|[^a-z])(?:tests?|testing|testdb|ci|e2e|scratch|sandbox|throwaway"
+    r"|fixtures?)(?:[^a-z]|\Z)"
+)
+_NEEDED = re.compile(r"(?i)prod|(?:^|[^a-z])(?:live|main|master|staging|backups?)(?:[^a-z]|\Z)")
+_ENVIRONMENTS = frozenset(
+    "RAILS_ENV RACK_ENV NODE_ENV APP_ENV MIX_ENV FLASK_ENV DJANGO_SETTINGS_MODULE ENVIRONMENT"
+    " COMPOSE_PROJECT_NAME COMPOSE_FILE DATABASE_URL PGDATABASE MYSQL_DATABASE DB_NAME DB_DATABASE"
+    " POSTGRES_DB".split()
+)
+_NAMES = (
+    "-d -D --dbname --database --db --env --environment --settings --schema --url --uri".split()
+)
+_OF_COMPOSE = "-p -f --project-name --file --env-file".split()
+"""Options whose value says which database, stack or settings."""
+_OTHERS = (
+    "-h --host -U -u --user --username -W --password --port -p -P -c -e --eval --command".split()
+)
+_DROPPED = re.compile(
+    r"(?i)\bdrop\s+(?:database|schema)\s+(?:if\s+exists\s+)?[`\"\[]?([\w.-]{1,128})"
+)
+_TAKES_AWAY = re.compile(r"(?i)\b(?:drop|truncate|delete)\b")
+_MAY_BE_SCRATCH = frozenset(
+    "psql mysql mariadb mongosh mongo dropdb mysqladmin rails rake prisma flyway liquibase alembic"
+    " sequelize sequelize-cli artisan knex mix manage.py django-admin sqlite3 sqlite duckdb"
+    " docker podman nerdctl docker-compose podman-compose".split()
+)
+
+
+def is_scratch(command: Command, findings: Findings, exported: Mapping[str, Word]) -> bool:
+    """Is all that a command for databases or containers may delete made for a test, by its name?
+    `exported`: variables that were set before it."""
+    if command.name not in _MAY_BE_SCRATCH:
+        return False
+    if command.name in ("sqlite3", "sqlite", "duckdb"):
+        place = findings.place(command.words[1]) if len(command.words) > 1 else None
+        return place is not None and (place.scope == "temp" or _is_test([place.path]))
+    of_compose = "compose" in command.name or "compose" in command.texts[:1]
+    names = _OF_COMPOSE if of_compose else _NAMES
+    args = args_of(command, names if of_compose else [*names, *_OTHERS])
+    variables = {**exported, **dict(command.assignments)}
+    words = [word for option, word in args.values if option in names]
+    words += [variables[name] for name in sorted(_ENVIRONMENTS & variables.keys())]
+    if any(word.text is None for word in words):
+        return False
+    texts = [word.known for word in words]
+    operands = [text for text in args.texts if not re.search(r"\s", text)]
+    statements = f"{command.line} {command.stdin.text}"[:8_192]
+    dropped = _DROPPED.findall(statements)
+    if dropped and len(_TAKES_AWAY.findall(statements)) > len(dropped):
+        # the name of one says nothing of what else goes
+        return False
+    if dropped and dropped != ["public"]:
+        return all(_is_test([name]) for name in dropped)
+    if command.name in ("docker", "podman", "nerdctl") and not of_compose:
+        # each of the volumes
+        return len(operands) > 2 and all(_is_test([name]) for name in operands[2:])
+    return _is_test([*texts, *operands])
+
+
+def _is_test(names: Iterable[str]) -> bool:
+    named = list(names)
+    return any(map(_TESTS.search, named)) and not any(map(_NEEDED.search, named))
+
+
+def mark(command: Command, findings: Findings, exported: Mapping[str, Word]) -> None:
+    """Give what such a command deletes the scope `scratch`."""
+    effects = findings.effects
+    if any(e.kind == "delete" and e.scope == "unknown" for e in effects) and is_scratch(
+        command, findings, exported
+    ):
+        findings.effects = [
+            msgspec.structs.replace(effect, scope="scratch")
+            if effect.kind == "delete" and effect.scope == "unknown"
+            else effect
+            for effect in effects
+        ]
+
+
+def exports(command: Command) -> dict[str, Word]:
+    """The variables of which `is_scratch` asks that a command sets for those behind it."""
+    if command.name not in ("", "export"):
+        return {}
+    return {name: value for name, value in command.assignments if name in _ENVIRONMENTS}

@@ -138,6 +138,21 @@ def _sysctl(command: Command, args: Args, findings: Findings) -> None:
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
+AGENT := (?:ANTHROPIC|OPENAI|CLAUDE|GOOGLE_GEMINI|GEMINI|OPENROUTER|AZURE_OPENAI|CLAUDE_CODE|CODEX|QWEN|LITELLM)\w*_(?:BASE_URL|API_BASE|ENDPOINT|HOST)
+claude claude-code codex gemini gemini-cli qwen cursor-agent copilot amp crush droid opencode goose aider q kiro-cli auggie
+        : --permission-mode --approval-mode -s --sandbox -c --config -m --model -p --print -a --ask-for-approval
+    + sets~<AGENT>|GOOSE_MODE -> defence unknown {line}
+    + words~--dangerously-.*|--allow-dangerously-.*|--skip-permissions-.*|--yolo|--allow-all(?:-tools|-paths)?|--yes-always|--trust-all-tools
+        -> defence unknown {line}
+    + --permission-mode=bypassPermissions -> defence unknown {line}
+    + --approval-mode=yolo -> defence unknown {line}
+    + -s|--sandbox=danger-full-access -> defence unknown {line}
+    + -c|--config=(?s).*(?:danger-full-access|approval_policy\W+never|bypassPermissions).* -> defence unknown {line}
+    + name=gemini|gemini-cli|qwen|crush words=-y -> defence unknown {line}
+    + name=cursor-agent words=-f|--force -> defence unknown {line}
+    1=mcp 2=add|add-json|add-from-claude-desktop|remove -> persistence startup {line}
+    1=plugin|plugins|extension|extensions 2=install|add|marketplace|link -> persistence startup {line}
+    1=config 2=set|add|remove -> persistence startup {line}
 set-mppreference add-mppreference uninstall-windowsfeature disable-netfirewallrule set-netfirewallprofile clear-eventlog remove-eventlog
     -> defence system {line}
 iptables ip6tables iptables-legacy iptables-nft arptables
@@ -248,6 +263,7 @@ set
     !w1 -> prints-secret
 unset
     1-=HISTFILE|HISTSIZE|HISTFILESIZE|PROMPT_COMMAND|SAVEHIST -> defence home shell history off
+    1-~<AGENT> -> defence unknown {line}
 env printenv
     !words~(?s)(?!-)[^=]* -> prints-secret
     name=printenv -> call named

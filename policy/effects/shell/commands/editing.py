@@ -7,6 +7,7 @@ The attack: a line into a file of the system, as `perl -pi -e 's/x/y/' /etc/sudo
 
 import re
 
+from policy.effects.patches import files_of
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.findings import Findings, Handler
@@ -53,3 +54,28 @@ def in_place(command: Command, findings: Findings) -> None:
 
 
 HANDLERS: dict[str, Handler] = {"sed": _sed, "gsed": _sed, "yq": _yq}
+
+
+_PATCHING = frozenset("patch gpatch apply_patch applypatch git".split())
+_MAX_PATCHED = 200
+
+
+def patched(command: Command, findings: Findings) -> None:
+    """Add what a patch changes that a program reads or is given: `apply_patch`, `patch`, `git
+    apply`."""
+    if command.name not in _PATCHING or (
+        command.name == "git" and not any(text in ("apply", "am") for text in command.texts[:6])
+    ):
+        return
+    texts = [command.stdin.text] if command.stdin.kind == "text" else []
+    if command.name.startswith("apply"):
+        texts += command.texts[:1]
+    changes = [change for text in texts for change in files_of(text)]
+    if len(changes) > _MAX_PATCHED:
+        findings.unsure.append("size: a patch of more files than are looked at")
+    for path, does, added in changes[:_MAX_PATCHED]:
+        if does == "delete":
+            findings.delete(Word(path))
+        else:
+            findings.write(Word(path))
+            findings.files.append((findings.place(Word(path)).path, added))

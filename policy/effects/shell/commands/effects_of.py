@@ -44,10 +44,12 @@ from policy.effects.shell.commands.program_origins import (
     built,
     comes_from_elsewhere,
     copied,
+    put_in_place,
     source_given,
 )
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.programs.texts import effects_of_code
+from policy.effects.shell.service_verbs import change_of
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,
@@ -67,6 +69,7 @@ _FOR_MANY = frozenset("ansible pdsh pssh parallel-ssh salt knife mussh clush dsh
 _MAX_EFFECTS = 1_000
 _MAX_LINKS = 64
 _OF_LN = ("-t", "--target-directory", "-S", "--suffix")
+_MAX_WRITTEN = 200
 _MAX_CODE = 16_384
 """Characters of all programs of other languages in one shell text: some 15 milliseconds."""
 _CODE = frozenset("python perl ruby node php lua tcl julia r groovy".split())
@@ -77,6 +80,8 @@ class CommandEffects(msgspec.Struct, frozen=True):
 
     effects: tuple[Effect, ...]
     unsure: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    """Files that programs write, as far as their text shows what into them."""
     work: int = 0
     """What it took, counted in commands."""
     is_secret: bool = False
@@ -136,6 +141,9 @@ class _Text:
         self.sql_read = [0]
         self.code_read = 0
         self.words_left = [key_files.MAX_WORDS]
+        self.written: list[str] = []
+        self.exported: dict[str, Word] = {}
+        """Variables that say which database is meant."""
 
     def read(self, since: int) -> CommandEffects:
         for command in self.commands:
@@ -149,6 +157,8 @@ class _Text:
             findings.sql_read = self.sql_read
             self.all_findings.append(findings)
             self._one(command, findings)
+            self.exported |= database_commands.exports(command)
+            database_commands.mark(command, findings, self.exported)
             if command.place == "image":
                 findings.effects = [effect for effect in findings.effects if _reaches_out(effect)]
             self.links += findings.linked[: _MAX_LINKS - len(self.links)]
@@ -162,11 +172,13 @@ class _Text:
                 if "bin/" in download[0]
             }
         follow(self.commands, self.all_findings)
+        sending.add_printed(self.commands, self.all_findings)
         counted = self.all_findings[since:]
         effects = [effect for findings in counted for effect in findings.effects]
         return CommandEffects(
             tuple(dict.fromkeys(effects))[:_MAX_EFFECTS],
             tuple(dict.fromkeys(why for findings in counted for why in findings.unsure)),
+            tuple(file for findings in counted for file in findings.files),
             1 + len(self.commands) + self.sql_read[0] // 2 + self.code_read // 128,
             any(findings.has_secret for findings in counted),
         )
@@ -187,6 +199,8 @@ class _Text:
             is_unknown = bool(command.name) and command.name not in SHELLS
             self._started(command, findings)
         if not is_asked:
+            if change := change_of(command):
+                findings.add("write", "service", change)
             key_files.add_given(command, findings, self.words_left, is_unknown=is_unknown)
             findings.is_secret |= sending.prints_environment(command)
             if command.name in database_commands.HANDLERS:
@@ -201,12 +215,15 @@ class _Text:
         for word in file_commands.programs_of_options(command):
             findings.add("execute", scope_of_file(findings.place(word)), word.known)
         editing.in_place(command, findings)
+        editing.patched(command, findings)
         built(command, findings, self.outputs.scopes)
         if comes_from_elsewhere(command):
             copied(command, findings)
         self._run_elsewhere(command, findings)
         for redirect in command.redirects:
             add_redirect(redirect.op, redirect.target, findings)
+        put_in_place(command, findings, self.written)
+        self.written += (path for path in findings.writes[:8] if len(self.written) < _MAX_WRITTEN)
         if command.stdin.kind == "file" and command.stdin.path is not None:
             self._stdin_file(command.stdin.path, findings)
         if (

@@ -21,6 +21,7 @@ SECRET_NAME = re.compile(
 _TEMPORARY_VARIABLES = tuple(
     "TMPDIR TMP TEMP TEMPDIR TMP_DIR TEMP_DIR BUILD_DIR BUILDDIR CACHE_DIR".split()
 )
+_LOADED = re.compile(r"/(?:[^/]+\.pth|(?:site|user)customize\.py)")
 _MAX_EFFECTS = 400
 
 
@@ -41,15 +42,23 @@ class Findings:
         self.effects: list[Effect] = []
         self.reads: list[PathTarget] = []
         self.writes: list[str] = []
+        self.files: list[tuple[str, str]] = []
+        """Files that it writes, with what it puts into them: a patch shows that."""
         self.sends: list[tuple[Scope, str, bool]] = []
         """Where data goes to: scope, host, and whether the other side is one where the user has an
         account (ssh)."""
+        self.reached: list[tuple[Scope, str]] = []
+        """Hosts that it asks something, which are given its words."""
         self.sent: list[Word] = []
         """What is sent besides files and standard input."""
         self.downloads: list[tuple[str, Scope]] = []
         """Files that hold what a host sent, and which kind of host."""
         self.is_secret = False
         """Prints secrets."""
+        self.prints_token = False
+        """Prints a token that is for the next command, as `docker login`."""
+        self.writes_key = False
+        """A key stands in its words or its input."""
         self.tells = False
         """Its data is in a name that it looks up, which is only done to exfiltrate data."""
         self.is_bulk = False
@@ -160,6 +169,9 @@ class Findings:
                 )
             ]
         origins = self._origin(word)
+        if word.outputs and _LOADED.fullmatch(word.bare):
+            # Python runs it whenever it starts, if it is where packages lie
+            return [PathTarget(word.bare, "startup")]
         if origins:
             return [
                 PathTarget(origin.path, _below(origin), origin.wide, origin.secret)
@@ -188,9 +200,11 @@ class Findings:
         for word in words:
             for location in self.places(word):
                 self.writes.append(location.path)
+                # what is put into the project's folder is put into the project
+                scope = _below(location)
                 if location.scope == "temp" and location.path.startswith("/dev/"):
                     continue
-                self.add("write", location.scope, location.path, wide=wide or location.wide)
+                self.add("write", scope, location.path, wide=wide or location.wide)
                 for kind in written(location):
                     self.add(kind, location.scope, location.path)
 
@@ -223,6 +237,7 @@ class Findings:
         login of the user's there."""
         scope = self.scope_of_host(word)
         self.add("network", scope, word.known)
+        self.reached.append((scope, word.known))
         if sends or (word.text is None and word.outputs and "." in word.bare):
             # the host receives what is in its address
             self.sends.append((scope, word.known, account or not sends))
@@ -251,6 +266,8 @@ _WORST: dict[Scope, int] = {
     "private": 0,
     "other": 0,
     "metadata": 0,
+    "service": 2,
+    "scratch": 0,
 }
 Handler = Callable[[Command, Args, Findings], None]
 """What a family of commands does with one of its own."""

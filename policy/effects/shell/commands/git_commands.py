@@ -4,6 +4,7 @@ hosts and runs programs from its settings."""
 import re
 
 from policy.effects.network import host_of
+from policy.effects.paths import PathTarget
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.file_commands import is_remote
@@ -141,14 +142,61 @@ def _config(command: Command, args: Args, findings: Findings) -> None:
     _leads(operands[0], operands[1], findings)
 
 
+_INDEX, _HISTORY = (PathTarget(f"git:{name}", "project") for name in ("index", "history"))
+"""Where git keeps what is added and what is committed, for who follows what is in it."""
+_ALL = PathTarget("./*", "project", wide=True)
+_COMMITTED_KEYS = re.compile(
+    r"(?:^|/)\.env(?:\.(?:local|live|staging|prod(?:uction)?))?(?:\.local)?$|(?:^|/)id_(?:rsa"
+    r"|dsa|ecdsa|ed25519)$"
+    r"|(?:^|/)\.(?:netrc|pgpass|pypirc|git-credentials|aws/credentials|ssh/.*)$|\.(?:p12|pfx|jks"
+    r"|kdbx)$"
+    r"|(?:^|/)(?:credentials|service[-_]account(?:[-_]key)?)\.(?:json|csv)$|(?:^"
+    r"|/)[\w.-]*private[\w.-]*\.(?:pem|key)$",
+    re.IGNORECASE,
+)
+"""Files that hold keys wherever they lie; others among a project's settings are meant to be
+committed."""
+_OF_TESTS = re.compile(
+    r"(?:^|/)(?:tests?|spec|fixtures?|examples?|testdata|mocks?)/", re.IGNORECASE
+)
+
+
+def _add(command: Command, args: Args, findings: Findings) -> None:
+    """What is added is in the index: whoever commits and pushes sends it."""
+    for word in args.operands:
+        if word.known.rstrip("/*") in ("", ".", ":"):
+            findings.reads.append(_ALL)
+            continue
+        for place in findings.places(word):
+            is_key = _COMMITTED_KEYS.search(place.path[-160:]) is not None and not _OF_TESTS.search(
+                place.path
+            )
+            findings.reads.append(PathTarget(place.path, place.scope, place.wide, is_key))
+    if args.has("-A|--all|-u|--update"):
+        findings.reads.append(_ALL)
+    findings.writes.append(_INDEX.path)
+
+
+def _commit(command: Command, args: Args, findings: Findings) -> None:
+    """What is committed is there for good, and goes with the next push."""
+    findings.reads.append(_INDEX)
+    if args.has("-a|--all"):
+        findings.reads.append(_ALL)
+    findings.sent += args.all("-m|--message")
+    findings.writes.append(_HISTORY.path)
+    findings.sends.append(("listed", "a commit", True))
+
+
 def _push(command: Command, args: Args, findings: Findings) -> None:
     """Where it pushes to; the table says what it does to branches there."""
+    findings.reads.append(_HISTORY)
+    is_whole = args.has("--all|--mirror")
     remote = args.operands[0] if args.operands else Word("origin")
     # the name of a remote says nothing of its host; it was chosen by whoever set it up
     is_url = is_remote(remote) or "/" in remote.known
     if is_url and not remote.known.startswith(("/", ".", "~", "file:")):
         scope = findings.reach(remote, sends=True)
-        if scope == "other":
+        if scope == "other" or (is_whole and scope == "listed"):
             findings.add("secret", "other", f"the project to {host_of(remote.known)}", wide=True)
     else:
         named = (f"remote:{remote.known}", "remote:*")
@@ -158,8 +206,14 @@ def _push(command: Command, args: Args, findings: Findings) -> None:
         findings.add(
             "network", "unknown" if remote.text is None else added or "listed", remote.known
         )
-        if added == "other":
+        findings.sends.append(("listed", remote.known, True))
+        is_another = is_whole and added == "listed" and remote.known not in _OWN_REMOTES
+        if added == "other" or is_another:
             findings.add("secret", "other", f"the project to {remote.known}", wide=True)
+
+
+_OWN_REMOTES = ("origin", "upstream", "fork")
+"""Names of remotes that a clone of one's own has: all of it goes there when it is set up."""
 
 
 def _remote(command: Command, args: Args, findings: Findings) -> None:
@@ -226,6 +280,12 @@ FORCED := (?s)\+*(?:.*:)?(?:refs/heads/)?(?:main|master|develop|dev|staging|prod
 
 config
     -> call config
+add stage
+    -> call add
+commit
+    -> call commit
+tag notes
+    -> call commit
 clean
     -n|--dry-run -> nothing
     !-f|--force -> nothing
@@ -291,6 +351,8 @@ send-email
     -> send unknown 'whom it is mailed to' account
 """,
     config=_config,
+    add=_add,
+    commit=_commit,
     push=_push,
     remote=_remote,
     clone=_clone,
@@ -304,11 +366,15 @@ in the history."""
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
+CHANGES := '(?i)(?:-X|--method)[ =]?(?:put|post|patch|delete)\b|(?:^| )(?:-[fF]|--field|--raw-field|--input)\b'
+GUARDS := (?i)/?.*(?:/protection|/rulesets?|/vulnerability-alerts|/automated-security-fixes|/code-scanning|/secret-scanning|/actions/permissions|/push_rule|/protected_branches)\b.*
+PEOPLE := (?i)/?.*(?:/collaborators|/memberships?|/members|/teams|/keys|/hooks|/transfer|/invitations|/outside_collaborators|/deploy_keys|/installations)\b.*
+
 hg svn bzr jj fossil
     1=clone|checkout|co|export|branch -> call copy
 git hub
     -> call git
-gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L -n --notes --notes-file
+gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --desc -e --env --input -q --jq -L -n --notes --notes-file --visibility
     + name=gh -> network listed github.com
     + name=glab -> network listed gitlab.com
     + 1=issue|pr|mr|gist|snippet|release|repo|discussion|project|label|milestone
@@ -316,14 +382,20 @@ gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --d
     + 1=api -> send listed 'a page that others read' account
     1~(?i)gist 2~(?i)create|edit -> reads 3- ; send other 'a public page'
     1~(?i)snippet 2~(?i)create -> reads 3- ; send other 'a public page'
-    1~(?i)release 2~(?i)upload -> reads 3- ; send other 'a public page'
-    1~(?i)auth 2~(?i)token -> prints-secret ; read credentials token
+    1~(?i)release 2~(?i)upload -> reads 3-
+    1~(?i)auth 2~(?i)token -> prints-secret ; prints-token
     1~(?i)auth 2~(?i)status -t|--show-token -> prints-secret ; read credentials token
     1~(?i)repo|project 2~(?i)delete -> delete unknown {3-} wide
     1~(?i)release|secret 2~(?i)delete -> delete unknown {}
     1~(?i)secret 2~(?i)remove -> delete unknown {}
-    1~(?i)repo 2~(?i)archive -> delete unknown {} wide
-    1~(?i)repo 2~(?i)edit --visibility=public -> secret other a repository made public wide
+    1~(?i)repo 2~(?i)archive|transfer -> delete unknown {} wide
+    1~(?i)repo 2~(?i)edit --visibility=(?i)public -> secret other a repository made public wide
+    1~(?i)variable 2~(?i)set -> send listed 'a setting that others read' account
+    1~(?i)ruleset 2~(?i)delete|edit -> defence unknown {}
+    1~(?i)workflow 2~(?i)disable -> defence unknown {}
+    + 1~(?i)api line~<CHANGES> 2~<GUARDS> -> defence unknown {2}
+    + 1~(?i)api line~<CHANGES> 2~<PEOPLE> -> privilege unknown {2}
+    + 1~(?i)api line~<CHANGES> line~'(?:private=false|visibility=public)' -> secret other a repository made public wide
     1~(?i)api -X|--method=(?i)delete -> delete unknown {2} wide:2~/?repos/[^/]+/[^/]+
     1~(?i)ssh-key|gpg-key|deploy-key 2~(?i)add -> persistence listed {}
     1~(?i)alias 2~(?i)set 4-~(?s).*!.* -> persistence startup {}

@@ -24,6 +24,7 @@ _NAMES = frozenset(
 )
 """Who prints or changes no more than names, rights and times, or is described with all that its
 options do."""
+_OF_GIT = frozenset("add stage rm mv".split())
 _USED = re.compile(
     r"--?[\w-]*(?:key|cert(?:ificate)?(?:-chain)?|cacert|-ca|capath|pem|identity|kubeconfig"
     r"|defaults(?:-extra)?-file|keyring|keystore|passfile|homedir|"
@@ -67,6 +68,9 @@ def add_given(command: Command, findings: Findings, left: list[int], *, is_unkno
     `left`: how many words are looked at in all commands of the text.
     """
     if command.name in _NAMES or not command.name:
+        return
+    if command.name == "git" and not _OF_GIT.isdisjoint(command.texts[:3]):
+        # what is added its own table says
         return
     roles = table().get(command.name, ((),))[0]
     has_text = command.name in _TEXTS or (roles[:1] == ("t",) and len(roles) > 1)

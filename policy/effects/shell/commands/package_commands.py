@@ -84,7 +84,7 @@ def _install(
     words = args.operands if words is None else words
     for word in words:
         scope = source_of(word, findings)
-        if command.name == "go" and re.match(r"[\d.]+(?::\d+)?/", word.known):
+        if command.name == "go" and re.match(r"\d[\d.]*(?::\d+)?/", word.known):
             scope = findings.scope_of_host(word)
         findings.add(
             "execute",
@@ -125,7 +125,7 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
     family = _FAMILIES.get(command.name, "pip")
     args = args_of(command, _options(family))
     operands = list(args.operands)
-    while operands and operands[0].known in ("pip", "tool", "global", "tools", "pip3"):
+    while operands and operands[0].known in ("pip", "tool", "global", "tools", "pip3", "nuget"):
         operands.pop(0)
     if not operands:
         if command.name in ("yarn", "pnpm", "bun", "bundle", "composer"):
@@ -189,7 +189,10 @@ def _configure(texts: list[str], findings: Findings) -> None:
     joined = " ".join(texts)
     if (
         url := re.search(
-            r"(?i)(?:registry|index.url|find.links|proxy|repository|source)[ =]+(\S+://\S+)", joined
+            r"(?i)(?:registry|index.url|find.links|proxy|repositor|source"
+            r"|mirror)[\w.:/-]{0,60}[ =]{1,3}"
+            r"(?:\w{1,40}[ =]{1,3})?([^\s=]{1,20}://\S+)",
+            joined,
         )
     ) is not None:
         scope = findings.scope_of_host(Word(url[1]))

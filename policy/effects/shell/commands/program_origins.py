@@ -93,6 +93,77 @@ _MAX_WORDS = 200
 _STRANGERS = ("other", "metadata")
 
 
+_OF_PROGRAMS = re.compile(
+    r"(?:/usr(?:/local)?/s?bin|/s?bin|/opt/(?:[\w.-]+/)?bin|~/(?:\.local/|\.cargo/|go/"
+    r"|\.npm-global/)?bin)/([^/]+)"
+)
+"""Where programs lie that are found by their name."""
+_BASIC = frozenset(
+    """sudo su doas ssh scp sftp git ls ps cat cp mv rm grep find sed awk tar id passwd login
+    bash sh zsh env which gpg openssl systemctl service crontab make gcc cc g++ ld python
+    python3 pip pip3 perl ruby node npm npx curl wget less vi vim nano top kill mount ip
+    ifconfig dig ping""".split()
+)
+"""What a system has, and nobody puts there by hand."""
+_FETCHED_BY_HAND = frozenset(
+    """kubectl helm terraform docker aws gcloud az gh go cargo rustc java mvn gradle php composer
+    yarn pnpm bun deno uv claude codex""".split()
+)
+_VENDORS = frozenset(
+    """dl.k8s.io cdn.dl.k8s.io get.helm.sh releases.hashicorp.com dl.google.com nodejs.org
+    awscli.amazonaws.com packages.microsoft.com aka.ms get.docker.com download.docker.com
+    dl.min.io astral.sh releases.astral.sh deno.land dl.deno.land bun.sh static.rust-lang.org
+    sh.rustup.rs go.dev uploader.codecov.io cli.codecov.io get.pulumi.com install.duckdb.org
+    dl.yarnpkg.com getcomposer.org phar.phpunit.de cs.symfony.com mise.run mise.jdx.dev
+    starship.rs taskfile.dev just.systems get.k3s.io kind.sigs.k8s.io fly.io apt.llvm.org
+    ziglang.org mirror.openshift.com raw.githubusercontent.com gist.githubusercontent.com
+    objects.githubusercontent.com release-assets.githubusercontent.com get.sdkman.io
+    dl.filippo.io binaries.sonarsource.com dl.dagger.io packages.cloud.google.com""".split()
+)
+"""Hosts from which the makers of programs give them out."""
+
+
+def is_vendor(host: str) -> bool:
+    """Do the makers of programs give them out there?"""
+    return host in _VENDORS
+
+
+def is_program(path: str) -> bool:
+    """Is it a path by which a program is found?"""
+    return _OF_PROGRAMS.fullmatch(path) is not None
+
+
+def put_in_place(command: Command, findings: Findings, written: Sequence[str]) -> None:
+    """A program that is written where one of the system's names is found first, or a folder with
+    one that comes first. `written`: what commands before have written."""
+    for path in findings.writes:
+        if (program := _OF_PROGRAMS.fullmatch(path)) is not None and _takes_name(
+            command, program[1], findings
+        ):
+            findings.add("persistence", "startup", path)
+    for name, value in command.assignments:
+        if name != "PATH":
+            continue
+        folders = [findings.place(Word(text)).path for text in value.known.split(":")[:4] if text]
+        for path in written:
+            folder, _, program_name = path.rpartition("/")
+            if folder in folders and program_name in _BASIC | _FETCHED_BY_HAND:
+                findings.add("persistence", "startup", path)
+
+
+def _takes_name(command: Command, program: str, findings: Findings) -> bool:
+    if command.name in ("cp", "ln", "mv", "install", "ginstall"):
+        sources = [word for word in command.words[1:] if not word.known.startswith("-")][:-1]
+        # one of the system's own under another name, as `python` for `python3`
+        is_own = any(
+            word.text is None or re.search(r"(?:^|/)s?bin/", findings.place(word).path)
+            for word in sources
+        )
+        return program in _BASIC and not is_own
+    is_fetched = any(path.endswith(f"/{program}") for path, _ in findings.downloads)
+    return program in _BASIC or (program in _FETCHED_BY_HAND and not is_fetched)
+
+
 def comes_from_elsewhere(command: Command) -> bool:
     """Is what it prints or copies what others may have put there?"""
     words = [word.known for word in command.words[1:9] if not word.known.startswith(("-", "+"))]

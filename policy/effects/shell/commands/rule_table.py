@@ -27,7 +27,7 @@ Actions, with ` ; ` between them. Words are `operands`, `files` (operands but `-
     reach WORDS [sends] [account]     a connection to these hosts
     host WORDS                        these hosts are asked
     send SCOPE HOST [account]         what it reads goes there
-    prints-secret, prints-much, nothing
+    prints-secret, prints-much, prints-token, nothing
     call NAME                         what no table can say
 
 Behind `wide` and `sends` may stand `:CONDITION`, with several of which one must hold.
@@ -51,7 +51,11 @@ _RANGE = re.compile(r"w?(\d+)(-?)(\d*)")
 _SUBJECT = re.compile(r"([\w-]+)([=~]?)(.*)", re.DOTALL)
 _IN_TARGET = re.compile(r"\{(\w*)(-{0,2})\}")
 _KINDS = frozenset(get_args(Kind))
-_FLAGS = {"prints-secret": "is_secret", "prints-much": "is_bulk"}
+_FLAGS = {
+    "prints-secret": "is_secret",
+    "prints-much": "is_bulk",
+    "prints-token": "prints_token",
+}
 
 
 class _Case(msgspec.Struct):

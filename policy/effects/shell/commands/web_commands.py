@@ -6,6 +6,7 @@ from policy.effects.network import host_of
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, tail
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings
+from policy.effects.shell.commands.program_origins import is_program, is_vendor
 
 _CURL_DATA = (
     "-d|--data|--data-raw|--data-binary|--data-urlencode|--data-ascii|--json|-F|--form"
@@ -109,7 +110,15 @@ def _fetched(
     for target in targets:
         if target.text != "-":
             findings.write(target)
-            findings.downloads.append((findings.place(target).path, scope or "unknown"))
+            place = findings.place(target)
+            findings.downloads.append((place.path, scope or "unknown"))
+            if (
+                scope == "other"
+                and is_program(place.path)
+                and not all(is_vendor(host_of(url.known)) for url in urls)
+            ):
+                # whoever names it runs it
+                findings.add("execute", "other", place.path)
     if by_name:
         for url in urls:
             name = url.known.partition("?")[0].rstrip("/").rpartition("/")[2] or "index.html"

@@ -130,20 +130,23 @@ SHELL_ENDS = re.compile(
 
 
 DECODED = re.compile(
-    r"\b(?:exec|eval|compile|Function|instance_eval|class_eval|loadstring|load|assert"
-    r"|create_function|"
-    r"vm\.runIn\w+)\s*\(?[^\n;]{0,160}(?:b64decode|base64|b32decode|a85decode|fromhex|unhexlify"
+    r"(?:\b(?:exec|eval|Function)\b\s*\(?|(?<![\w.])(?:compile|load|assert)\s*\("
+    r"|\b(?:instance_eval|class_eval|loadstring|create_function|(?:pickle|marshal|dill)\.loads?"
+    r"|vm\.runIn\w+)\s*\(?)[^\n;]{0,160}(?:b64decode|base64|b32decode|a85decode|fromhex|unhexlify"
     r"|decode\s*\(|atob\s*\(|"
     r"Buffer\.from|unpack|marshal\.loads|zlib\.|rot13|chr\s*\(|gzinflate|str_rot13|pack\s*\("
     r"|fromCharCode|codecs\.)"
 )
+"""`json.loads`, `re.compile` and a test's `assert` run nothing of what they decode."""
 
 
 REMOTE_CODE = Sifted(
-    r"\b(?:exec|eval|compile|Function|instance_eval|load|loadstring|include|require"
-    r"|do)\s*\(?[^\n;]{0,160}(?:urlopen|urllib|requests\.get|"
-    r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(\s*[\"']https?"
+    r"\b(?:(?:eval|Function|instance_eval|loadstring)\b\s*\(?|exec\b\s*\(?\s*(?![\"'`])"
+    r"|(?:compile|load)\b(?<!\.load)(?<!\.compile)\s*\()[^\n;]{0,160}(?:urlopen|urllib"
+    r"|requests\.get|"
+    r"httpx\.get|fetch\s*\(|http\.get|Net::HTTP|URI\.open|open\(?\s*[\"']https?"
     r"|file_get_contents\(\s*[\"']https?|LWP|https?://)|"
+    r"\b(?:include|require|do)(?:_once)?\s*\(?\s*[\"']https?://|"
     r"(?:\bfetch\s*\(|\bhttps?['\")]*\.get|urlopen)[^\n]{0,200}(?<![.\w])(?:eval|exec"
     r"|Function)\s*[(,)]|"
     r"\bimport\b[^\n;]{0,80}[\"']https?://"

@@ -261,7 +261,12 @@ class _OptionTexts:
             self.has_text = True
         elif letter == "f" and language in _FIRST_IS_TEXT:
             self.has_text = True
-            self.programs += files(self._machine, language, [self._next])
+            known = self._call.stdin if self._next in STDIN else None
+            self.programs += (
+                files(self._machine, language, [self._next])
+                if known is None
+                else [Program(language, self._machine.word(known.text), "stdin")]
+            )
         elif (language, letter) in (("vim", "S"), ("sql", "f")):
             self.programs += [
                 program

@@ -90,6 +90,10 @@ class Unknowns:
             field.is_many,
             variables,
             outputs,
+            tuple(
+                gap.start() - before
+                for before, gap in enumerate(UNKNOWN.finditer(text, 0, MAX_VALUE))
+            ),
         )
 
 
