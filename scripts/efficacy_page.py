@@ -107,7 +107,14 @@ def _rates(data: Data, names: Sequence[str]) -> str:
             harmful, benign = one["harmful"], one["benign"]
             asks = [_some(of["asked"], of["n"]) for of in (harmful, benign)]
             rows.append(
-                [name, f"`{one['preset']}`", *_harmful(harmful), asks[0], *_benign(benign), asks[1]]
+                [
+                    f"{name} (seen)",
+                    f"`{one['preset']}`",
+                    *_harmful(harmful),
+                    asks[0],
+                    *_benign(benign),
+                    asks[1],
+                ]
             )
     return table(
         (

@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from protocol.errors import OldPrimary, OtherDatabase, PipelineError, PolicyFailed
 from settings.defaults import VERSION
+from sluice.check.explain_command import explain
 from sluice.errors import Busy, StartError, Unavailable
 from sluice.processes import heed_signals
 from sluice.sentences import wrapped
@@ -357,44 +358,7 @@ def presets(
     presets_cli.run(name, assignments or (), as_json=as_json)
 
 
-@app.command()
-def explain(
-    command: Annotated[
-        str | None, typer.Argument(help="A command for the tool.", metavar="COMMAND")
-    ] = None,
-    tool: Annotated[str, typer.Option("--tool", help="The tool's name.")] = "Bash",
-    arguments: Annotated[
-        str | None, typer.Option("--arguments", metavar="JSON", help="Its arguments instead.")
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option("--preset", help="The preset that decides.", metavar="NAME")
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option", metavar="OPTION=VALUE", help="An option of the preset; may be repeated."
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None, typer.Option("--policy", help="The policies that decide. (default: default)")
-    ] = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say how policies read a tool call, step by step, and what becomes of it. Nothing is started
-    or asked."""
-    from sluice.check import explain as explaining
-
-    explaining.run(
-        command,
-        tool=tool,
-        arguments=arguments,
-        preset=preset,
-        options=options or (),
-        policy=policy,
-        file=config,
-        as_json=as_json,
-    )
+app.command()(explain)
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True})

@@ -4,7 +4,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from policy.builtin.rule_options import Folder, Hosts, Rule, StrictOptions
+from policy.builtin.rule_options import Folder, Hosts, Project, Rule, StrictOptions
+from policy.effects.places import AUTO
 from policy.patterns import Pattern
 from protocol.bounds import MAX_RULES
 
@@ -66,7 +67,7 @@ class SessionRulesOptions(StrictOptions):
     """Which calls set which labels."""
     rules: Annotated[tuple[SessionRule, ...], Field(min_length=1, max_length=MAX_RULES)]
     """Block calls that match one of these rules."""
-    project: Folder = "."
+    project: Project = AUTO
     """As in `tool_rules`."""
     home: Folder = "~"
     """As in `tool_rules`."""

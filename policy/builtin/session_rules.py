@@ -16,8 +16,9 @@ from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.effect_rules import Held
 from policy.builtin.session_options import SessionRule, SessionRulesOptions, Total
+from policy.claims.claims import NO_CLAIMS, ProjectClaims
 from policy.effects.history.past_calls import value_of
-from policy.effects.places import Places
+from policy.effects.places import AUTO, Places, places_of
 from policy.patterns import compile_re2
 from protocol.request import ToolResultPart, ToolUsePart, Turn
 
@@ -83,20 +84,26 @@ class SessionRules(Policy):
             (CompiledRule(rule), rule, rule.name or f"rules[{place}]")
             for place, rule in enumerate(self.options.rules)
         ]
-        self._places = Places(self.options.project, self.options.home, self.options.hosts)
+        self.reads_project = self.options.project == AUTO and any(
+            rule.reads_effects for rule in (*self.options.labels, *self.options.rules)
+        )
         self.weight = weight_of((*self.options.labels, *self.options.rules))
-        self._session = _Session((), self._places)
+        self._session = _Session((), self._places(NO_CLAIMS))
 
     def for_call(self, context: Context) -> Self:
         """Give the call what its session did before."""
         clone = super().for_call(context)
-        clone._session = _Session(context.request.turns, self._places)
+        clone._session = _Session(context.request.turns, self._places(context.claims))
         return clone
+
+    def _places(self, claims: ProjectClaims) -> Places:
+        options = self.options
+        return places_of(options.project, options.home, options.hosts, claims)
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules, in their order."""
         before = self._session.before(call)
-        looks = Looks(call, self._places)
+        looks = Looks(call, self._session.places)
         for compiled, rule, name in self._rules:
             if compiled.denies(call, looks) and self._applies(compiled, rule, call, before):
                 return Block(rule.reason, rule.message, name)
@@ -137,14 +144,14 @@ class _Session:
     """The calls before a call, newest first: those of the request, and the ones of this answer."""
 
     def __init__(self, turns: tuple[Turn, ...], places: Places) -> None:
-        self._turns, self._places = turns, places
+        self._turns, self.places = turns, places
         self._answer: dict[int, _Past] = {}
         self.work = [MAX_WORK]
 
     def remember(self, call: ToolCall) -> None:
         """Add a call of this answer that passes."""
         if call.block not in self._answer:
-            looks = Looks(call, self._places)
+            looks = Looks(call, self.places)
             self._answer[call.block] = _Past(looks, call, None, is_read=True)
 
     def before(self, call: ToolCall) -> list[_Past]:
@@ -166,7 +173,7 @@ class _Session:
                 is_read = chars <= MAX_CHARS
                 value = value_of(part.arguments) if is_read else {}
                 call = ToolCall(-1, -1, part.id, part.name, part.arguments, value, None)
-                calls.append(_Past(Looks(call, self._places), call, result, is_read=is_read))
+                calls.append(_Past(Looks(call, self.places), call, result, is_read=is_read))
         return calls
 
 

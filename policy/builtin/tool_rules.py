@@ -9,24 +9,27 @@ exactly, and vouches for no arguments with a key that only looks like its own.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
-from policy.base import ALLOW, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Allow, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import Rule, ToolRulesOptions
+from policy.claims.claims import NO_CLAIMS
 from policy.effect_sentences import describe_unsure
-from policy.effects.places import Places
+from policy.effects.places import AUTO, places_of
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 
 if TYPE_CHECKING:
     from policy.effects.history.conversation import EarlierCalls
+_NOTED = Allow(reason="unread", rule="unread")
+"""What becomes of a call with text that no rule could look at, where that is allowed."""
 
 
 class RuleMatch(NamedTuple):
     """A rule that matches a call, in which list, and the sentence about the call."""
 
-    list_name: Literal["deny", "ask", "allow"]
+    list_name: str
     name: str
     why: str = ""
 
@@ -60,14 +63,15 @@ class ToolRules(Policy):
         self._schemas: dict[str, RuleSchema] = {}
         self._compiled = ToolSchemas()
         self._history: EarlierCalls | None = None
-        self._places = Places(self.options.project, self.options.home, self.options.hosts)
         objecting = (*self.options.deny, *self.options.ask)
+        self._claims = NO_CLAIMS
+        self.reads_project = self.options.project == AUTO and any(
+            rule.reads_effects for rule in (*(allow or ()), *objecting)
+        )
         self._heeds_unsure = self.options.unsure != "allow" and any(
             rule.reads_effects for rule in objecting
         )
-        self._remembers = self.options.memory and any(
-            rule.reads_effects for rule in (*(allow or ()), *objecting)
-        )
+        self._reads = any(rule.reads_effects for rule in (*(allow or ()), *objecting))
         self.weight = weight_of((*(allow or ()), *objecting))
 
     def why_idle(self) -> str:
@@ -90,7 +94,8 @@ class ToolRules(Policy):
         """Give the call its own compiled tool schemas, and the calls before it."""
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
-        if self._remembers:
+        clone._claims = context.claims
+        if self._reads and self.options.memory:
             # loads what reads shell texts, which only rules about effects need
             from policy.effects.history.conversation import EarlierCalls
 
@@ -130,11 +135,15 @@ class ToolRules(Policy):
             return question
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", rule="allow")
+        if replacement is None and self._reads and looks.surface.is_unread:
+            return _NOTED
         return replacement or ALLOW
 
     def looks(self, call: ToolCall) -> Looks:
         """Return what the rules see of a call."""
-        return Looks(call, self._places, self._history)
+        options = self.options
+        places = places_of(options.project, options.home, options.hosts, self._claims)
+        return Looks(call, places, self._history)
 
     def matching(self, call: ToolCall) -> Iterator[RuleMatch]:
         """Yield all rules that match a call, whichever decides: for people who ask why."""
@@ -165,6 +174,8 @@ class ToolRules(Policy):
             if (held := compiled.holds(call, looks)) != "no":
                 reason = rule.reason if held == "yes" else "unsure"
                 return Ask(reason, rule.message, name, compiled.why(call, looks, held))
+        if self._reads and self.options.unread != "allow" and looks.surface.is_unread:
+            return (Ask if self.options.unread == "ask" else Block)("unread", rule="unread")
         return None
 
     def _fits(self, call: ToolCall, looks: Looks) -> bool:

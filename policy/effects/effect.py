@@ -30,7 +30,10 @@ PathScope = Literal[
 ]
 """`root` is `/` itself."""
 HostScope = Literal["unknown", "metadata", "loopback", "private", "listed", "other"]
-Scope = Literal[PathScope, HostScope]
+ServiceScope = Literal["service", "scratch"]
+"""What lies with a service: a cloud, a cluster, a forge, a registry, a database. `scratch`: what is
+made for a test, by its name."""
+Scope = Literal[PathScope, HostScope, ServiceScope]
 MAX_TARGET = 200
 """Characters of a target: it is for a report, which a client's text must not fill."""
 

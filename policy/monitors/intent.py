@@ -35,9 +35,10 @@ _ABILITY = re.compile(
 do."""
 _ENDS = re.compile(r"[.!?\n]")
 _HANDS_OVER = re.compile(
-    r"\b(?:act on|address|carry out|complete|deal with|do|execute|finish|follow|handle|go"
+    r"(?:(?:^|[.,;:!?\n]\s{0,3}|\b(?:and|just|now|please|then|to|you)\s)do|"
+    r"\b(?:act on|address|carry out|complete|deal with|execute|finish|follow|handle|go"
     r" through|perform|process|take care of|"
-    r"work (?:on|through))\b(?! the"
+    r"work (?:on|through)))\b(?! the"
     r" following)[^.!?\n]{0,60}?\b(?:actions?|asks?|checklist|e?mails?|inbox|instructions?|items?"
     r"|list|"
     r"messages?|requests?|says?|steps?|tasks?|tickets?|to-?dos?|wants?)\b|\baccordingly\b|"
@@ -51,6 +52,16 @@ _CONFIRMS = re.compile(
     r"ok(?:ay)?|perfect|please do|proceed|right|sounds good|sure|ye(?:s|ah|p)|that works)\b",
     re.IGNORECASE,
 )
+_CHOOSES = re.compile(
+    r"\W*(?:(?:and|let'?s|now|ok(?:ay)?|then|well)\W+)?"
+    r"(?:choose|go (?:for|with)|i(?:'d|'ll| would| will)"
+    r" (?:like|prefer|take)|pick|select|take|use)\b|"
+    r"\W*(?:(?:number|no\.?|option)\s?\d|(?:the )?(?:\w+ )?(?:best|cheapest|earliest|fastest|first"
+    r"|former|largest|last|latest|latter|newest|oldest|other|second|shortest"
+    r"|smallest|third)\b[^?]*$)",
+    re.IGNORECASE,
+)
+"""A choice among what was offered before: it is made in the words of the earlier turns."""
 _MAX_CONFIRMATION = 200
 
 _Spoken = tuple[frozenset[str], tuple[str, ...]]
@@ -72,9 +83,9 @@ _ACTS = {
 destroy : archive ban cancel clear close deactivate delete destroy disable discard drop erase kick
     purge remove revoke terminate trash uninvite unshare unsubscribe void wipe : archiv ban. bin!
     block! cancel clean clear close! closed. cut! deactivat dedup delet destroy detach disabl
-    discard drop! empty! end! eras expel expire! fire! junk! kick leave! mute muting off. offboard
-    paus prun purg reject remov replac resolve! revok rid. stop switch! terminat throw tidy trash
-    undo unfollow uninvit unlink unshar unsubscri void wipe withdraw
+    discard drop! empty! end! eras expel expire! fire! junk! kick leave! lose! mute muting off.
+    offboard paus prun purg reject remov replac resolve! revok rid. stop switch! terminat throw tidy
+    trash undo unfollow uninvit unlink unshar unsubscri void wipe withdraw
 buy : bid book buy checkout order purchase rent reserve subscribe : arrang bid. book! booked.
     bought buy checkout get! order! pay! purchas renew rent! reserv restock subscribe! upgrade!
 pay : charge donate funds money pay payment payments payout payouts refund remit transaction
@@ -95,10 +106,20 @@ send : answer chat comment dm email fax forward mail message notify post publish
 approve : accept approve merge : accept agree approv land! let! merg ok! ship! sign! confirm
 reset : credential credentials mfa otp passcode password passwords : access credential forgot lock
     login mfa passcode password pin. reset rotat secure! unlock
+change : adjust assign change configure demote disable downgrade edit enable flag lower mark modify
+    move patch promote raise rate reassign rename reopen replace resolve rotate set toggle
+    transition update upgrade upsert : accept add adjust alter apply approv arrang assign book!
+    bring! bump cancel chang clos complet configur convert correct cut! deactivat decreas delay delet demot
+    disabl downgrad edit enabl enter escalat exten file! fill fix! flag! give! grant hand! hire!
+    increas keep link! lock! log! lower! make! mark! merg modif mov open! pass! pay plac!
+    postpon prepon promot pull! push! put rais! rate! reassign record! redirect reduc remov
+    renam renew reopen replac reschedul reset resolv restor revert rewrit rotat save! schedul score!
+    set! shift shorten should. sign! stop! swap switch! tag! take! toggl transfer transition turn!
+    unblock unlock updat upgrad use! withdraw write!
 keep : add append create insert log new schedule : add adjust append arrang assign block! book!
-    build! chang complete! copy correct! creat draft duplicat edit enter file! fill fix! generat
-    get! give! grant insert invit issue! keep log! make! mark! modif move! note! open! organi
-    plan! post! prepare produc put raise! record! refund regist remind renam replac reply
+    build! buy chang complete! copy correct! creat draft duplicat edit enter file! fill fix! generat
+    get! give! grant insert invit issue! keep log! make! mark! modif move! note! open! order! organi
+    plan! post! prepare produc purchas put raise! record! refund regist remind renam replac reply
     reschedul respond sav schedule! send set! share! start! stor submit tell! track! turn! updat
     write
 """).items()
@@ -131,7 +152,8 @@ card cvc cvv pan : card credit cvv debit pay
 nin nino ssn tin : id insurance social ssn tax
 apikey credential credentials otp passcode passphrase password pin secret token : access code
     credential key login otp passcode password pin secret token
-bank bankaccount iban : account bank bill iban invoice pay transfer
+bank bankaccount iban : account bank bill compensat deposit iban invoice owe pay refund reimburs
+    remit salar settl transfer wage
 """)
 """Names of fields that hold what is private, and what words begin with in which people speak of
 it."""
@@ -148,26 +170,31 @@ _OWN_LINK = re.compile(
 """A link of the user's own, with the word for it before: whoever names one speaks of that one, not
 of those in other people's texts."""
 
+_SUM = re.compile(
+    r"(?i)[$\u20ac\u00a3\u00a5]\s?\d|\d\s?(?:[$\u20ac\u00a3\u00a5]|(?:bucks?|chf|dollars?|eur(?:os?)?|gbp"
+    r"|kr|pounds?|usd)\b)"
+)
+
 
 class Wishes:
     """The user's words, the newest first, and the operator's."""
 
     def __init__(self, user: Sequence[str], operator: Iterable[str]) -> None:
         self._asked = "\n".join(user)[:_MAX_CHARS]
+        self._turns = len(user)
         self._words: frozenset[str] | None = None
         self._operator = operator
         self._verbs = frozenset[str]()
-        self._is_open = False
+        self._is_foreign = self._is_open = False
         self._roots = frozenset[str]()
 
     def _read(self) -> frozenset[str]:
         if self._words is None:
             newest = self._asked.partition("\n")[0]
             asked_words = set(_WORD.findall(self._asked.lower()))
+            self._is_foreign = asked_words.isdisjoint(_ENGLISH)
             self._is_open = (
-                asked_words.isdisjoint(_ENGLISH)
-                or (len(newest) <= _MAX_CONFIRMATION and _CONFIRMS.match(newest) is not None)
-                or _HANDS_OVER.search(self._asked[:_MAX_HANDED]) is not None
+                self._agrees(newest) or _HANDS_OVER.search(self._asked[:_MAX_HANDED]) is not None
             )
             sentences = _ENDS.split("\n".join(self._operator)[:_MAX_CHARS])
             theirs = "\n".join(sentence for sentence in sentences if not _ABILITY.search(sentence))
@@ -177,6 +204,13 @@ class Wishes:
                 word for match in _BEGINS.finditer(f"{whole} ") for word in match.groups() if word
             )
         return self._words
+
+    def _agrees(self, newest: str) -> bool:
+        """Does the newest turn confirm a proposal or, being a later one, choose from an offer?"""
+        return len(newest) <= _MAX_CONFIRMATION and (
+            _CONFIRMS.match(newest) is not None
+            or (self._turns > 1 and _CHOOSES.match(newest) is not None)
+        )
 
     def mention(self, begins: tuple[str, ...]) -> bool:
         """Do they have a word that begins so, is just that, or begins a clause so?"""
@@ -192,8 +226,16 @@ class Wishes:
         """Do they speak of what a tool of this name does? Of one whose name says nothing, and where
         words do not tell: yes."""
         words = self._read()
-        if self._is_open or not words:
-            return True
+        return not words or self._is_open or self._is_foreign or self._speak_of(tool) is not False
+
+    def want(self, tool: Sequence[str]) -> bool:
+        """Likewise, but in words that were understood."""
+        self._read()
+        speaks = self._speak_of(tool)
+        return self._is_open or (not self._is_foreign if speaks is None else speaks)
+
+    def _speak_of(self, tool: Sequence[str]) -> bool | None:
+        """Do they speak of what a tool of this name does? None where the name does not say."""
         names = frozenset(tool)
         if (verb := next((word for word in tool if word in _VERBS), None)) is not None:
             # behind a verb for something else these are nouns: `update_order`
@@ -215,14 +257,23 @@ class Wishes:
                 ),
                 True,
             )
-        return True
+        return None
 
     @property
     def speak_of_links(self) -> bool:
         """Do the user's speak of pages or links, besides those that he names himself, or hand the
         choice over?"""
         self._read()
-        return self._is_open or _LINKS.search(_OWN_LINK.sub(" ", self._asked)) is not None
+        return (
+            self._is_open
+            or self._is_foreign
+            or _LINKS.search(_OWN_LINK.sub(" ", self._asked)) is not None
+        )
+
+    @property
+    def speak_of_sums(self) -> bool:
+        """Do the user's name a sum of money?"""
+        return _SUM.search(self._asked) is not None
 
     def share_words(self, text: str, count: int) -> bool:
         """Has a text so many longer words of the user's?"""

@@ -6,12 +6,23 @@ in the history, of which at most PROVENANCE_CHARS characters are read, newest re
 """
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
+from policy.monitors.dictation import AFTER, BEFORE, COMMON, TO_AGENTS, is_demanded
 from policy.monitors.fields import Field, fields
 from policy.monitors.intent import Wishes, private
+from policy.monitors.source_texts import (
+    MAX_HITS,
+    MAX_PLACES,
+    ComparedTexts,
+    host_of,
+    places,
+    plain,
+    squeezed,
+    unescaped,
+    words,
+)
 from protocol.bounds import PROVENANCE_CHARS, PROVENANCE_LINES
 from protocol.request import ChatRequest, TextPart, ToolResultPart, ToolUsePart
 
@@ -26,93 +37,27 @@ Match = Literal["auto", "exact", "substring", "host", "domain"]
 part of a longer word. host: a URL by its host. domain: an e-mail address by what is behind the @.
 auto: a URL by its host, else substring."""
 MIN_CHARS = 4
-"""Shorter values are in every text by chance: they are known as whole fields alone."""
-_MAX_HITS = 1_000
-_HOST = re.compile(
-    r"(?:[a-z][a-z0-9+.-]{0,20}:)?//(?:[^\s/?#@]{0,200}@)?([^\s/?#:@\"'<>)\]]{1,253})",
-    re.IGNORECASE,
-)
-_HIDDEN = dict.fromkeys((0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
-_NAME = re.compile(r"[A-Z][a-z]{1,2}")
-"""Names of people that are that short, as the user writes them."""
-_BLANKS = {ord(" "): None, ord("-"): None}
+"""Shorter values are in every text by chance: they give nothing away, and no user means them."""
+_NAME = re.compile(r"[A-Z][a-z]{1,2}|[a-zA-Z]{2,3}")
+"""Names of people that are that short, as the user writes them; of things, in capitals."""
 _NAMED = re.compile(r"[^<>@\n]{0,80}<([^<>@\s]{1,64}@[^<>@\s]{1,253})>")
 _THOUGHTS = ("thinking", "redacted_thinking")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _ACCOUNT = re.compile(r"\b[a-z]{2}\d{2}(?: ?[a-z0-9]{2,4}+){3,8}+(?: ?\d)?")
-_TO_AGENTS = re.compile(
-    r"(?i)\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:above|before|instructions?|previous"
-    r"|prior)\b|</?(?:information|system|important)|"
-    r"\b(?:a\.?i\.?|assistants?|agents?|chat ?bots?|claude|chatgpt|gemini|gpt[\w.-]*|language"
-    r" models?|llms?|system prompt)\b|"
-    r"\b(?:todo|important)\b\s*[:!]|\bbefore you can\b"
-)
-"""Text that is meant for whoever reads it for somebody, as a bill is not."""
 _GLUED = re.compile(
     r"((?:\bwww\.|//|@)[\w./-]{1,60}?\.[a-z]{2,10}(?:/[\w/-]{0,60})?)\.(?=[A-Z][a-z]*\s)"
 )
 """An address at the end of a sentence, with no blank behind it."""
-_ESCAPED = re.compile(r"\\(?:([\"'/\\])|[nrt]|\n *(?:\\(?= ))?)")
 _TEXTS = re.compile(r"\"((?:[^\"\\]|\\[\"/]){4,300})\"")
 """Texts in arguments."""
 _OF_ADDRESSES = ("address", "contact", "email", "invit", "mail")
 _OF_ACCOUNTS = tuple("bill iban invoice paid pay refund rent. settl standing transfer".split())
 _MAX_GLUED = 20_000
-_AROUND, _SHARED, _MAX_PLACES = 150, 3, 20
-_MAX_PRIVATE, _MAX_NAMED = 200, 50
-_CLOSED = re.compile(r"[A-Za-z]{2}\d{2}[A-Za-z0-9]{8,30}|\+?\d{7,34}")
-"""Accounts and phone numbers without blanks: people write them with some."""
-
-
-def plain(text: str) -> str:
-    """Return a text in the form in which texts are compared: small letters, compatible forms, no
-    hidden characters, single blanks."""
-    return " ".join(shown(text).casefold().split())
-
-
-def shown(text: str) -> str:
-    """Return a text as a reader sees it: without hidden characters, in compatible forms."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text.translate(_HIDDEN))
-
-
-def host_of(value: str) -> str:
-    """Return the host of a URL, without `www.`; empty where it is none."""
-    match = _HOST.match(value.strip())
-    return match[1].lower().rstrip(".").removeprefix("www.") if match else ""
-
-
-class _Texts:
-    """Texts of one origin, in the form in which they are compared."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self._texts = texts
-        self._plain = " \n ".join(map(plain, texts))
-        self._lines: set[str] | None = None
-        self._squeezed = ""
-
-    def has(self, wanted: str, *, is_exact: bool) -> bool:
-        """Does the value stand in one of them, or as a whole line?"""
-        if is_exact:
-            if self._lines is None:
-                self._lines = {plain(line) for text in self._texts for line in text.split("\n")}
-            return wanted in self._lines
-        if _stands(self._plain, wanted):
-            return True
-        if _CLOSED.fullmatch(wanted):
-            self._squeezed = self._squeezed or self._plain.translate(_BLANKS)
-            return wanted in self._squeezed
-        return False
-
-    def around(self, wanted: str, size: int) -> Iterator[str]:
-        """Yield the line around the first places where it stands, so many characters on each side
-        at most."""
-        at = -1
-        for _ in range(_MAX_PLACES):
-            at = self._plain.find(wanted, at + 1)
-            if at < 0:
-                return
-            before = self._plain[max(0, at - size) : at].rpartition(" \n ")[2]
-            yield before + self._plain[at : at + len(wanted) + size].partition(" \n ")[0]
+_AROUND, _SHARED = 150, 3
+_TOKEN = re.compile(r"[^\W\d_]{4,40}|\d{2,20}")
+_DOCUMENT = re.compile(r"\b[\w-]+\.[a-z]{2,5}\b|//")
+_CHANGES = re.compile(r"(?i)\b(?:changed?|different|instead|new|other|updated?)\b")
+_MAX_PRIVATE, _MAX_NAMED, _MAX_ACCOUNTS = 200, 50, 500
 
 
 class Sources(NamedTuple):
@@ -179,6 +124,8 @@ class Origins:
         trusted, untrusted, lines = list[str](), list[str](), PROVENANCE_LINES
         self._untrusted = list[tuple[str, str]]()
         self._pointed: list[str] | None = None
+        self._read_lines: list[str] | None = None
+        self._accounts: dict[str, tuple[int, bool]] | None = None
         for name, text, arguments in source.results:
             is_believed = bool(name) and is_trusted(name)
             self.has_untrusted = self.has_untrusted or not is_believed
@@ -199,7 +146,7 @@ class Origins:
             _GLUED.sub(r"\1. ", text) if len(text) <= _MAX_GLUED else text for text in source.user
         ]
         self._user, self._trusted, self._text = map(
-            _Texts, (user_texts, trusted, [_unescaped(text) for text in untrusted])
+            ComparedTexts, (user_texts, trusted, [unescaped(text) for text in untrusted])
         )
 
     def _keep(self, key: str, value: str, *, is_believed: bool) -> None:
@@ -210,16 +157,16 @@ class Origins:
             and len(self._private) < _MAX_PRIVATE
             and (spoken := private(words(key)))
         ):
-            self._private[_squeezed(plain(value))] = spoken
+            self._private[squeezed(plain(value))] = spoken
 
     def gives_away(self, text: str) -> bool:
         """Does a text contain a value from a private field, though the user mentioned neither the
         value nor the subject?"""
         if not self._private:
             return False
-        squeezed = _squeezed(plain(text))
+        without_blanks = squeezed(plain(text))
         return any(
-            value in squeezed
+            value in without_blanks
             and not self.wishes.mention(spoken)
             and not self._user.has(value, is_exact=False)
             for value, spoken in self._private.items()
@@ -243,12 +190,11 @@ class Origins:
                 for text, arguments in self._untrusted[:_MAX_NAMED]
                 if self._is_named(arguments)
             ]
-            self._pointed = [text for text in named if _TO_AGENTS.search(text) is None]
+            self._pointed = [text for text in named if TO_AGENTS.search(text) is None]
         for text in self._pointed:
-            if wanted in text or (form is _ACCOUNT and _squeezed(wanted) in _squeezed(text)):
+            if wanted in text or (form is _ACCOUNT and squeezed(wanted) in squeezed(text)):
                 return all(
-                    _squeezed(match[0]).startswith(_squeezed(wanted))
-                    for match in form.finditer(text)
+                    squeezed(match[0]).startswith(squeezed(wanted)) for match in form.finditer(text)
                 )
         return False
 
@@ -267,6 +213,70 @@ class Origins:
                 return True
         return False
 
+    def is_dictated(self, value: str) -> bool:
+        """Does an untrusted text tell its reader to do something with this value? So it is also
+        where the value stands in more places than are looked at, or in none of one line."""
+        wanted, text = plain(value), "\n".join(self._lines())
+        if text.count(wanted) > MAX_HITS:
+            return True
+        is_change_known, count = _CHANGES.search(self._asked) is not None, 0
+        for at in places(text, wanted):
+            count += 1
+            after = at + len(wanted)
+            if count > MAX_PLACES or is_demanded(
+                text[max(0, at - BEFORE) : at],
+                text[after : after + AFTER],
+                is_change_known=is_change_known,
+            ):
+                return True
+        return count == 0
+
+    def is_looked_up(self, value: str) -> bool:
+        """Is it no account, or the account that was looked up for the user?
+
+        That is: the only one, or the one around which more words of the user's stand than around
+        any other; in the document that he named, or else where something is his word.
+        """
+        if not _ACCOUNT.fullmatch(plain(value)):
+            return True
+        wanted = squeezed(plain(value))
+        if self._accounts is None:
+            self._accounts = self._read_accounts()
+        these = [at for account, at in self._accounts.items() if account.startswith(wanted)]
+        others = [at for account, at in self._accounts.items() if not account.startswith(wanted)]
+        most = max((count for count, _ in these), default=0)
+        return any(is_pointed for _, is_pointed in these) and all(
+            count < most for count, _ in others
+        )
+
+    def _read_accounts(self) -> dict[str, tuple[int, bool]]:
+        """Each account of untrusted texts: how many words of the user's stand before it at most,
+        and whether he pointed to it. None of them where there are too many to tell."""
+        found = dict[str, tuple[int, bool]]()
+        spoken, total = _tokens(plain(self._asked)), 0
+        names_document = _DOCUMENT.search(self._asked) is not None
+        for text, (_, arguments) in zip(self._lines(), self._untrusted, strict=True):
+            is_named = names_document and self._is_named(arguments)
+            is_sought = not names_document and bool(spoken & _tokens(plain(arguments[:2_000])))
+            for match in _ACCOUNT.finditer(text):
+                total += 1
+                if total > _MAX_ACCOUNTS:
+                    return {}
+                count = len(spoken & _tokens(text[max(0, match.start() - BEFORE) : match.start()]))
+                is_pointed = is_named or is_sought or (count > 0 and not names_document)
+                most, was_pointed = found.get(account := squeezed(match[0]), (0, False))
+                found[account] = max(count, most), is_pointed or was_pointed
+        return found
+
+    def _lines(self) -> list[str]:
+        """The untrusted texts, in the form in which texts are compared but for ends of lines."""
+        if self._read_lines is None:
+            self._read_lines = [
+                "\n".join(map(plain, unescaped(text.replace("\\n", "\n")).split("\n")))
+                for text, _ in self._untrusted
+            ]
+        return self._read_lines
+
     def offers(self, value: str) -> bool:
         """Has an untrusted text this URL to the letter, where it speaks to people, and the user of
         links, or of what stands around it?"""
@@ -274,7 +284,7 @@ class Origins:
         if not self._text.has(wanted, is_exact=False):
             return False
         for around in self._text.around(wanted, _AROUND):
-            if not _TO_AGENTS.search(around) and (
+            if not TO_AGENTS.search(around) and (
                 self.wishes.speak_of_links or self.wishes.share_words(around, _SHARED)
             ):
                 return True
@@ -292,14 +302,14 @@ class Origins:
         forms, is_exact, is_long = (
             (wanted, f"www.{wanted}"),
             match == "exact",
-            len(wanted) >= MIN_CHARS,
+            len(wanted) >= MIN_CHARS or (len(wanted) > 1 and not wanted.isalpha()),
         )
         if is_long and any(self._user.has(form, is_exact=is_exact) for form in forms):
             return "user"
         if (
             not is_long
-            and _NAME.fullmatch(value.strip())
-            and re.search(rf"\b{value.strip()}\b", self._asked)
+            and _NAME.fullmatch(short := value.strip())
+            and re.search(rf"\b{short if short.istitle() else short.upper()}\b", self._asked)
         ):
             return "user"
         if is_long and any(self._trusted.has(form, is_exact=is_exact) for form in forms):
@@ -308,7 +318,8 @@ class Origins:
             return "field"
         return (
             "text"
-            if is_long and any(self._text.has(form, is_exact=is_exact) for form in forms)
+            if (is_long or len(wanted) == MIN_CHARS - 1)
+            and any(self._text.has(form, is_exact=is_exact) for form in forms)
             else "nowhere"
         )
 
@@ -325,6 +336,11 @@ def _forms(value: str) -> Iterator[str]:
         yield f"//{host}"
 
 
+def _tokens(text: str) -> frozenset[str]:
+    """The longer words and numbers of a plain text, but for the most common."""
+    return frozenset(_TOKEN.findall(text)) - COMMON
+
+
 def _is_quoted(name: str, text: str) -> bool:
     return (
         re.search(
@@ -334,49 +350,3 @@ def _is_quoted(name: str, text: str) -> bool:
         )
         is not None
     )
-
-
-def _unescaped(text: str) -> str:
-    """A text without the marks in which JSON and YAML write ends of lines and quotes."""
-    if "''" in text:
-        text = text.replace("''", "'")
-    return _ESCAPED.sub(_character, text) if "\\" in text else text
-
-
-def _character(match: re.Match[str]) -> str:
-    return match[1] or (" " if match[0][1] in "nrt" else "")
-
-
-def _squeezed(text: str) -> str:
-    return text.translate(_BLANKS)
-
-
-def _stands(text: str, wanted: str) -> bool:
-    """Does it stand in the text as a word of its own? What is found too often in the middle of
-    words does not."""
-    at = -1
-    for _ in range(_MAX_HITS):
-        at = text.find(wanted, at + 1)
-        if at < 0:
-            return False
-        if not _goes_on(text[max(0, at - 2) : at][::-1], "_-+@") and not _goes_on(
-            text[at + len(wanted) : at + len(wanted) + 2], "_@"
-        ):
-            return True
-    return False
-
-
-def _goes_on(adjacent: str, marks: str) -> bool:
-    """Does the adjacent text continue the word? No word follows a punctuation mark directly."""
-    if not adjacent:
-        return False
-    first = adjacent[0]
-    return first.isalnum() or first in marks or (first in ".-+" and adjacent[1:].isalnum())
-
-
-def words(name: str) -> Iterator[str]:
-    """Yield the words of a name, in small letters: of `sendMail`, `send_mail` and
-    `mcp__mail__send-mail`."""
-    last = re.split(r"__|[./:]", name)[-1] or name
-    for match in re.finditer(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", last[:200]):
-        yield match[0].lower()

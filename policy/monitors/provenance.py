@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from policy.base import Context, ToolCall
 from policy.monitors.base import Monitor
 from policy.monitors.effect_monitor import Share
-from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources, words
-from policy.monitors.sinks import Kind, Named, SinkValue, sinks, texts
+from policy.monitors.origins import ORIGINS, Match, Origin, Origins, Sources, sources
+from policy.monitors.sinks import Kind, Named, SinkValue, moves_money, sinks, texts
+from policy.monitors.source_texts import words
 from policy.scores import Score
 from protocol.bounds import PROVENANCE_SINKS
 from protocol.request import ChatRequest
@@ -35,6 +36,8 @@ _SAID: dict[Origin, str] = {
 _MOST_WHY, _MOST_ENTRIES = 5, 16
 _OPEN = tuple("anybody anyone everybody everyone link open public publish world".split())
 """What words begin with in which people ask that anybody may see something."""
+_LOOKED_UP = frozenset(("recipient", "object", "purchase"))
+"""Kinds of which the user leaves it to a look-up which one it is, as `pay that bill`."""
 _LIGHT = 1_024
 """Characters of a history that weigh as much as a byte of arguments."""
 
@@ -112,12 +115,14 @@ class ProvenanceOptions(BaseModel):
         "purchase",
         "audience",
         "entry",
+        "state",
         "private",
     )
     """Which built-in sinks are looked at: `recipient`, `link` (a URL that is passed on), `visit` (a
     URL that is asked for), `credential`, `object` (what is deleted, cancelled or refunded),
     `purchase` (what is booked), `audience` (that anybody may see it), `entry` (four words or more
-    that are put down by a call without another sink), `private` (what a field such as `passport`
+    that are put down by a call without another sink), `state` (what a call sets
+    something to, where a text demands it or nobody asked), `private` (what a field such as `passport`
     had, in what is sent); `amount` and `date` besides."""
     sinks: tuple[NamedSink, ...] = ()
     """Arguments that are sinks besides."""
@@ -183,9 +188,13 @@ class Provenance(Monitor):
     def _sinks(self, call: ToolCall) -> Iterator[SinkValue]:
         """Yield the sinks of a call: entries only where it has no others, values without an origin
         only where nobody asked for such a call."""
-        entries, is_plain = list[SinkValue](), True
+        entries, is_plain, states = list[SinkValue](), True, 0
         for sink in sinks(call, self._kinds, self._named, self._never):
-            if sink.kind != "entry":
+            if sink.kind == "state":
+                states += 1
+                if self._is_imposed(sink, call.name, is_late=states > PROVENANCE_SINKS):
+                    yield sink
+            elif sink.kind != "entry":
                 is_plain = False
                 yield sink
             elif is_plain and len(entries) < _MOST_ENTRIES:
@@ -199,6 +208,23 @@ class Provenance(Monitor):
             written := " \n ".join(texts(call))
         ):
             yield SinkValue("private", "", written[:_MOST_WHY])
+
+    def _is_imposed(self, state: SinkValue, tool: str, *, is_late: bool) -> bool:
+        """Is something set to what only a text has, though the user asked for no change, or as the
+        text demands it?
+
+        The sum of a payment is what the bill says, unless the user named one.
+        """
+        if not self._is_asked(tool):
+            return is_late or self._index().of(state.value) == "text"
+        index = self._index()
+        return (
+            not is_late
+            and (index.wishes.speak_of_sums or not moves_money(tool))
+            and index.of(state.value) == "text"
+            and not index.wishes.mention((f"{state.value.lower()}.",))
+            and index.is_dictated(state.value)
+        )
 
     def _index(self) -> Origins:
         if self._origins is None:
@@ -216,12 +242,19 @@ class Provenance(Monitor):
         index = self._index()
         if sink.kind == "private":
             return "unasked"
+        if sink.kind == "state":
+            return "text" if self._is_asked(tool) else "unasked"
         if sink.kind == "audience":
             return "user" if index.wishes.mention(_OPEN) else "nowhere"
         is_asked = sink.kind in ("link", "visit", "named") or self._is_asked(tool)
         if sink.kind == "entry":
             return "field" if is_asked else "unasked"
-        origin = index.of(sink.value, sink.match)
+        value = sink.value
+        origin = index.of(value, sink.match)
+        if origin == "nowhere" and sink.kind == "object" and "/" in value:
+            # a listing of a folder has names alone
+            value = value.rstrip("/").rpartition("/")[2]
+            origin = index.of(value)
         if origin in ("user", "trusted", "field") and not is_asked:
             return "unasked"
         if origin != "text":
@@ -230,11 +263,16 @@ class Provenance(Monitor):
             # somebody's own link, asked for to the letter, carries nothing out; one with something
             # added does
             return "field"
-        return (
-            "field"
-            if sink.kind == "recipient" and is_asked and index.singles_out(sink.value)
-            else origin
+        if not is_asked or sink.kind not in _LOOKED_UP:
+            return origin
+        is_data = (
+            index.wishes.want(tuple(words(tool)))
+            and index.is_looked_up(value)
+            and not index.is_dictated(value)
         )
+        if is_data or (sink.kind == "recipient" and index.singles_out(sink.value)):
+            return "field"
+        return origin
 
 
 def _any_of(patterns: tuple[str, ...]) -> Callable[[str], bool]:

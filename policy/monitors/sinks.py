@@ -13,7 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from policy.base import ToolCall
-from policy.monitors.origins import Match, host_of, shown, words
+from policy.monitors.origins import Match
+from policy.monitors.source_texts import host_of, shown, words
 
 Kind = Literal[
     "recipient",
@@ -24,6 +25,7 @@ Kind = Literal[
     "purchase",
     "audience",
     "entry",
+    "state",
     "private",
     "amount",
     "date",
@@ -31,7 +33,8 @@ Kind = Literal[
 """recipient: who or where it goes to. link: a URL that is passed on. visit: a URL that is asked
 for. credential: a password or key that is set. object: what is deleted, cancelled or removed.
 purchase: what is booked or bought. audience: that anybody may see it. entry: words that are put
-down somewhere. private: what a field for private things had, in what is sent. amount, date: how
+down somewhere. state: what something is set to, and of what. private: what a field for
+private things had, in what is sent. amount, date: how
 much, and when."""
 MAX_VALUES = 2_000
 MAX_VALUE_CHARS = 500
@@ -67,11 +70,16 @@ _DATE = frozenset("date day deadline due end start time until when".split())
 _PROSE = frozenset(
     "body comment content description message note notes reason subject text title".split()
 )
+_SETS = frozenset(
+    "add adjust approve assign change configure create demote disable downgrade edit enable flag"
+    " insert log lower mark merge modify move patch promote put raise rate reassign rename reopen"
+    " replace reset resolve rotate set share toggle transition update upgrade upsert write".split()
+)
 _NUMBERED = frozenset(("id", "ids", "key", "sid", "uid", "uuid"))
 """What is numbered is no prose: `message_id`."""
 _SIZES = frozenset(
-    "adults children count currency guests limit method nights number party people"
-    " persons rooms seats size type".split()
+    "adults children count currency guests limit method nights number party passengers people"
+    " persons pieces quantity rooms seats size travellers travelers type".split()
 )
 _OPENS = frozenset(
     "access audience link mode privacy role scope sharing type view visibility".split()
@@ -89,6 +97,8 @@ _ANYBODY = frozenset(
         "world",
     )
 )
+_SELF = frozenset(("me", "myself", "self", "currentuser", "current_user"))
+"""The user, as tools name him."""
 _ENTRY_BLANKS = 3
 """An entry has four words or more: what is shorter stands in two texts by chance."""
 _HOW = frozenset(
@@ -97,12 +107,12 @@ _HOW = frozenset(
 )
 """How something is deleted, not what."""
 _PAYS = frozenset(
-    "accept approve charge donate merge pay payment payout refund remit transfer wire".split()
+    "accept approve charge donate merge money pay payment payout refund remit transfer wire".split()
 )
 """What cannot be taken back."""
 _HANDLES = frozenset(
-    "booking charge customer id ids intent invoice key number order payment subscription"
-    " transaction".split()
+    "application booking charge customer id ids intent invoice key number order payment request"
+    " subscription transaction".split()
 )
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d.{0,20})?")
 _ADDRESS = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
@@ -182,6 +192,11 @@ def does_act(name: str) -> bool:
     return first in _ACTS or not _ACTS.isdisjoint(tool) or _READS.isdisjoint(tool)
 
 
+def moves_money(name: str) -> bool:
+    """Does a tool of this name pay or buy something?"""
+    return not (_PAYS | _BUYS).isdisjoint(words(name))
+
+
 def _of(
     tool: set[str], argument: set[str], value: str, *, acts: bool
 ) -> Iterator[tuple[Kind, str]]:
@@ -205,6 +220,7 @@ def _of(
         yield from (
             ("recipient", address.lstrip("#@") or address)
             for address in _addresses(value) or [value]
+            if address.casefold().strip("@ ") not in _SELF
         )
     elif is_thing and (
         (tool & _DESTROYS and not argument & _HOW) or (tool & _PAYS and argument & _HANDLES)
@@ -216,12 +232,16 @@ def _of(
         yield "audience", value
     elif argument & _AMOUNT:
         yield "amount", value
+        if tool & (_PAYS | _BUYS | _SETS):
+            yield "state", value
     elif argument & _DATE:
         yield "date", value
     elif tool & _BUYS and is_thing and not argument & _SIZES and not _WHEN.fullmatch(value):
         yield "purchase", value
     elif is_short and value.count(" ") >= _ENTRY_BLANKS:
         yield "entry", value
+    elif is_short and tool & _SETS and not argument & _PROSE:
+        yield "state", value
 
 
 def _addresses(value: str) -> list[str]:

@@ -66,7 +66,7 @@ def run(
         config = (
             load_config(settings.config)
             if preset is None
-            else Config(policies={preset: [presets_cli.step_of(preset, options, "--option")]})
+            else Config(policies={preset: (presets_cli.step_of(preset, options, "--option"),)})
         )
         if series not in config.policies:
             near = did_you_mean(series, config.policies)

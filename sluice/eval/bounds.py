@@ -19,6 +19,7 @@ from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
 from sluice.eval import stats
 from sluice.eval.play import WITHHELD
+from sluice.eval.summary import NO_RESULT
 
 Result = Mapping[str, Any]
 _Cases = Sequence[Mapping[str, Any]]
@@ -53,6 +54,7 @@ NAMES = (
     "judged",
     "n",
     "errors",
+    "faults",
     "auc",
     "flips",
     *(f"flips.{name}" for name in _FLIPS),
@@ -65,7 +67,7 @@ NAMES = (
 )
 """What can be bound. `latency` is in microseconds; `judge_calls`, `tokens` and `money` are for 100
 calls."""
-_PATTERNED = (*_RATES, "judged", "n", "errors", "auc")
+_PATTERNED = (*_RATES, "judged", "n", "errors", "faults", "auc")
 _WITH_INTERVAL = (*_RATES, "auc")
 
 
@@ -212,10 +214,11 @@ def _value(bound: Bound, result: Result) -> float | None:
 
 
 def _of_cases(bound: Bound, cases: _Cases, seed: int) -> float | None:
-    errors = [case for case in cases if case["verdict"] == "error"]
-    if bound.name in ("n", "errors"):
-        return float(len(errors) if bound.name == "errors" else len(cases))
-    known = [case for case in cases if case["verdict"] != "error"]
+    if bound.name == "n":
+        return float(len(cases))
+    if bound.name in ("errors", "faults"):
+        return float(sum(case["verdict"] == bound.name[:-1] for case in cases))
+    known = [case for case in cases if case["verdict"] not in NO_RESULT]
     if bound.name == "judged":
         return sum(bool(case.get("asked")) for case in known) / len(known) if known else None
     label, verdicts = _RATES[bound.name]
@@ -283,7 +286,7 @@ def compare(result: Result, before: Result, file: str) -> dict[str, Any]:
     flips: dict[str, list[str]] = {name: [] for name in _FLIPS}
     for was, now in both:
         is_out, was_out = now["verdict"] in PASSED, was["verdict"] in PASSED
-        if is_out != was_out and "error" not in (was["verdict"], now["verdict"]):
+        if is_out != was_out and not {was["verdict"], now["verdict"]} & set(NO_RESULT):
             flips[f"{'allowed' if is_out else 'blocked'}_{now['label']}"].append(now["id"])
     rates = {
         label: [

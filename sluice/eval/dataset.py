@@ -16,6 +16,7 @@ import msgspec
 
 from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
+from sluice.eval.agent_transcripts import transcript_of
 from sluice.eval.json_items import items_of
 
 Label = Literal["harmful", "benign"]
@@ -110,7 +111,7 @@ def read(paths: Sequence[Path]) -> Dataset:
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
         before = len(cases)
-        for line, item in items_of(path, raw, mistakes):
+        for line, item in _items(path, raw, mistakes):
             place = f"{path} line {line}"
             try:
                 made = _cases(item, place)
@@ -136,6 +137,13 @@ def read(paths: Sequence[Path]) -> Dataset:
         else hashlib.sha256("".join(f.sha256 for f in files).encode()).hexdigest()
     )
     return Dataset(tuple(files), tuple(cases), whole)
+
+
+def _items(path: Path, raw: bytes, mistakes: list[str]) -> list[tuple[int, Any]]:
+    """The items of a file; an agent's own transcript is one."""
+    items = [] if path.suffix == ".md" else list(items_of(path, raw, mistakes))
+    transcript = transcript_of(path, raw, [item for _, item in items])
+    return items if transcript is None else [(1, transcript)]
 
 
 def _refuse(mistakes: list[str]) -> NoReturn:

@@ -25,7 +25,7 @@ from protocol.request import DialectName
 from sluice.errors import SettingsError, Unavailable
 from sluice.eval import case_bytes
 from sluice.eval.dataset import Case
-from sluice.eval.play import UNSURE, CaseJudgement, CaseOutcome, highest, is_away
+from sluice.eval.play import UNSURE, CaseJudgement, CaseOutcome, highest, settled
 from sluice.eval.run import CONCURRENT, Played, PlayPlan, Progress
 
 _FILE_BYTES, _FILE_CASES = 8 * 2**20, 10_000
@@ -296,7 +296,7 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> CaseOutcome:
             verdict = "unsure" if reason == UNSURE else "block"
     return CaseOutcome(
         id=case.id,
-        verdict="error" if is_away(verdict, asked) else verdict,
+        verdict=settled(verdict, asked),
         reason=reason,
         policy=policy,
         rule=rule,

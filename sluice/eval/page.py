@@ -57,7 +57,7 @@ def html(results: Sequence[Result]) -> str:
         columns, rows = table.mistakes(result)
         if rows:
             parts += [
-                f"<h2>Worst mistakes of {_safe(result['policy'])}</h2>",
+                f"<h2>Mistakes of {_safe(result['policy'])}, the worst first</h2>",
                 _table(columns, rows),
             ]
     for result in results:

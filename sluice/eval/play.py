@@ -2,7 +2,7 @@
 this process, with a simulated upstream."""
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 
 import msgspec
 
@@ -19,13 +19,16 @@ from sluice.eval.dataset import Case, DatasetError
 from workers.policy.call.rendered import join
 
 UNSURE = "unsure"
+UNREAD = "unread"
+"""The reason of calls with arguments that no rule could look at."""
 """The reason of rules that cannot tell what a call does."""
 AWAY = ("unavailable", "deadline", "fault", "not_recorded")
 """Errors of judgements that say nothing of the call: no judge answered, so a case that was blocked
 for it has no result."""
 Verdict = str
 """allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a
-judge would be asked; defer: a trusted model is asked for the turn instead; error: no result."""
+judge would be asked; defer: a trusted model is asked for the turn instead; fault: withheld because
+a judge's answer was none; error: no result."""
 WITHHELD = ("block", "unsure", "defer")
 
 
@@ -141,7 +144,7 @@ class _One(Fed):
         verdict, reason, policy, rule = self._verdict(case)
         return CaseOutcome(
             id=case.id,
-            verdict="error" if is_away(verdict, asked) else verdict,
+            verdict=settled(verdict, asked),
             reason=reason,
             policy=policy,
             rule=rule,
@@ -206,10 +209,12 @@ def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     return scores
 
 
-def is_away(verdict: Verdict, asked: Iterable[CaseJudgement]) -> bool:
-    """Was it withheld, or given to another model, because no judge answered, so that it says
-    nothing of the call?"""
-    return verdict in WITHHELD and any(judgement.error in AWAY for judgement in asked)
+def settled(verdict: Verdict, asked: Sequence[CaseJudgement]) -> Verdict:
+    """Return the verdict, or what is so of a call that was withheld, or given to another model,
+    because no judge answered, or one answered what is no judgement: that says nothing of it."""
+    if verdict not in WITHHELD or not (errors := {entry.error for entry in asked} - {""}):
+        return verdict
+    return "fault" if errors.isdisjoint(AWAY) else "error"
 
 
 def _measured(record: JudgementRecord | ScoreRecord | DecisionRecord) -> tuple[str, float | None]:

@@ -13,11 +13,14 @@ from protocol.records import PASSED
 from settings.defaults import VERSION
 from sluice.eval import stats
 from sluice.eval.dataset import LABELS, Case, Dataset
-from sluice.eval.play import WITHHELD, CaseOutcome
+from sluice.eval.play import UNREAD, WITHHELD, CaseOutcome
 
 FORMAT = 1
 """Goes up when a reader of the object must change."""
-WORST = 20
+NO_RESULT = ("error", "fault")
+"""Verdicts that say nothing of a call."""
+MAX_CALL_CHARS = 400
+"""Of a call that is shown with its mistake."""
 Pair = tuple[Case, CaseOutcome]
 
 
@@ -73,7 +76,7 @@ def summarize(
             "seconds": round(seconds, 3),
             "calls_per_s": round(len(pairs) / seconds) if seconds else None,
         },
-        "mistakes": [_case(case, outcome) for case, outcome in worst(pairs)],
+        "mistakes": [_mistake(case, outcome) for case, outcome in worst(pairs)],
         "cases": [_case(case, outcome) for case, outcome in pairs],
     }
     if any(case.disguise for case, _ in pairs):
@@ -95,9 +98,10 @@ def _by_label(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
 
 
 def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
-    """Count one group: `n` = blocked + unsure + deferred + allowed, errors are apart. The interval
-    is of `blocked`."""
-    known = [(case, outcome) for case, outcome in pairs if outcome.verdict != "error"]
+    """Count one group: `n` = blocked + unsure + deferred + allowed, errors and faults are
+    apart. The interval is of `blocked`."""
+    known = [(case, outcome) for case, outcome in pairs if outcome.verdict not in NO_RESULT]
+    faults = sum(outcome.verdict == "fault" for _, outcome in pairs)
     verdicts = [outcome.verdict for _, outcome in known]
     n, blocked, asked = len(known), verdicts.count("block"), verdicts.count("ask")
     unsure, deferred = verdicts.count("unsure") + asked, verdicts.count("defer")
@@ -108,11 +112,13 @@ def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
         "blocked": blocked,
         "unsure": unsure,
         "asked": asked,
+        "unread": sum(outcome.reason == UNREAD for _, outcome in known),
         "deferred": deferred,
         "allowed": n - blocked - unsure - deferred,
         "replaced": verdicts.count("replace"),
         "judged": sum(bool(outcome.asked) for _, outcome in known),
-        "errors": len(pairs) - n,
+        "faults": faults,
+        "errors": len(pairs) - n - faults,
         "rate": round(blocked / n, 6) if n else None,
         "interval": [round(low, 6), round(high, 6)],
         "unsure_interval": [round(end, 6) for end in _interval(known, ("unsure", "ask"), seed)],
@@ -266,8 +272,8 @@ def _quantiles(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def worst(pairs: Sequence[Pair]) -> list[Pair]:
-    """The mistakes with the most weight, of these the surest: harmful calls that pass, and benign
-    ones that are withheld."""
+    """The mistakes, those with the most weight first, of these the surest: harmful calls that pass,
+    and benign ones that are withheld."""
     wrong = [
         (case, outcome)
         for case, outcome in pairs
@@ -280,7 +286,22 @@ def worst(pairs: Sequence[Pair]) -> list[Pair]:
         score = max(outcome.scores.values(), default=0.5)
         return -case.weight, score if case.label == "harmful" else 1 - score, case.id
 
-    return sorted(wrong, key=rank)[:WORST]
+    return sorted(wrong, key=rank)
+
+
+def _mistake(case: Case, outcome: CaseOutcome) -> dict[str, Any]:
+    return _case(case, outcome) | {
+        "call": f"{case.call.tool} {case.call.arguments[:MAX_CALL_CHARS]}",
+        "why": why(case, outcome),
+    }
+
+
+def why(case: Case, outcome: CaseOutcome) -> str:
+    """Return a sentence on a mistake: what was decided for which reason, and what the label
+    says."""
+    by = " of ".join(part for part in (outcome.rule or outcome.reason, outcome.policy) if part)
+    decided = "passes: no rule blocks it" if outcome.verdict in PASSED else f"blocked by {by}"
+    return f"{decided}; {case.label}" + (f": {case.why}" if case.why else "")
 
 
 def _case(case: Case, outcome: CaseOutcome) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from sluice.tables import printable
 Result = Mapping[str, Any]
 _LABELS = (("harmful", "harmful blocked"), ("benign", "benign blocked"))
 _MOST_NAME = 60
+_MOST_LINES, _MOST_SHOWN = 20, 100
+"""Mistakes, and characters of a cell, that a terminal shows."""
 
 
 def rate(of: Mapping[str, Any], name: str = "blocked") -> str:
@@ -54,6 +56,7 @@ def rates(results: Sequence[Result], part: str) -> Table:
         *(["policy"] if several else []),
         *(column for _, column in _LABELS),
         "unsure",
+        "judge faults",
     ]
     rows = []
     for name in (
@@ -67,7 +70,11 @@ def rates(results: Sequence[Result], part: str) -> Table:
             ].get(name)
             if group is not None:
                 policy_cell = [printable(result["policy"])] if several else []
-                counts = [*(rate(group[label]) for label, _ in _LABELS), _unsure(group)]
+                counts = [
+                    *(rate(group[label]) for label, _ in _LABELS),
+                    _unsure(group),
+                    _faults(group),
+                ]
                 rows.append([printable(name or "(none)")[:_MOST_NAME], *policy_cell, *counts])
     return columns, rows
 
@@ -77,11 +84,21 @@ def _unsure(group: Mapping[str, Any]) -> str:
     deferred, errors = (
         sum(group[label][key] for label, _ in _LABELS) for key in ("deferred", "errors")
     )
+    unread = sum(group[label].get("unread", 0) for label, _ in _LABELS)
     return (
         f"{hits}/{n}"
+        + (f", {unread} unread" if unread else "")
         + (f", {deferred} deferred" if deferred else "")
         + (f", {errors} without a result" if errors else "")
     )
+
+
+def _faults(group: Mapping[str, Any]) -> str:
+    """Cases that a judge's answer decided which was no judgement, of those that were judged."""
+    faults, judged = (
+        sum(group[label].get(key, 0) for label, _ in _LABELS) for key in ("faults", "judged")
+    )
+    return f"{faults}/{faults + judged}" if faults else "-"
 
 
 def head(result: Result) -> list[str]:
@@ -155,18 +172,12 @@ def _areas(result: Result) -> list[str]:
 
 
 def mistakes(result: Result) -> Table:
-    """The worst mistakes by name."""
+    """All mistakes, the worst first: which call, and why."""
     rows = [
-        [case["id"], case["label"], case["category"], case["verdict"], _by(case), scores(case)]
+        [case["id"][:_MOST_NAME], case.get("call", ""), case.get("why", ""), scores(case)]
         for case in result["mistakes"]
     ]
-    return ["case", "label", "category", "verdict", "by", "score"], [
-        [printable(cell)[:_MOST_NAME] for cell in row] for row in rows
-    ]
-
-
-def _by(case: Mapping[str, Any]) -> str:
-    return " ".join(part for part in (case["policy"], case["rule"] or case["reason"]) if part)
+    return ["case", "call", "why", "score"], [[printable(cell) for cell in row] for row in rows]
 
 
 def scores(case: Mapping[str, Any]) -> str:
@@ -213,7 +224,17 @@ def text(results: Sequence[Result]) -> str:
     for result in results:
         if result["mistakes"]:
             columns, rows = mistakes(result)
-            parts += [f"worst mistakes of {result['policy']}:", *_aligned(columns, rows), ""]
+            short = [[cell[:_MOST_SHOWN] for cell in row] for row in rows[:_MOST_LINES]]
+            parts += [
+                f"mistakes of {result['policy']} ({len(rows)}), the worst first:",
+                *_aligned(columns, short),
+                *(
+                    ["more are in the report (--out) and in --json"]
+                    if len(rows) > len(short)
+                    else []
+                ),
+                "",
+            ]
         parts += outcome_lines(result)
     return "\n".join(parts).rstrip() + "\n"
 
@@ -244,7 +265,7 @@ def markdown(results: Sequence[Result]) -> str:
         columns, rows = mistakes(result)
         if rows:
             parts += [
-                f"Worst mistakes of {_cell(result['policy'])}:",
+                f"Mistakes of {_cell(result['policy'])}, the worst first:",
                 "",
                 *_piped(columns, rows),
                 "",

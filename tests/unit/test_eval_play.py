@@ -174,7 +174,7 @@ def test_a_preset_is_a_series_under_its_name_with_its_options() -> None:
         ("deadline", None, "error"),
         ("", 0.9, "defer"),
         ("", 0.1, "allow"),
-        ("invalid", None, "defer"),
+        ("invalid", None, "fault"),
     ],
 )
 def test_a_turn_that_is_deferred_because_its_judge_is_away_has_no_result(

@@ -15,9 +15,10 @@ from pydantic import ValidationError
 from policy.base import Allow, AskJudge, Block, Context, Judgement, ToolCall, Verdict
 from policy.builtin.control import Control
 from policy.monitors.fields import fields
-from policy.monitors.origins import Origins, plain, sources, words
+from policy.monitors.origins import Origins, sources
 from policy.monitors.provenance import Provenance
 from policy.monitors.sinks import TooManyValues
+from policy.monitors.source_texts import plain, words
 from policy.scores import Score
 from protocol.bounds import PROVENANCE_CHARS, PROVENANCE_SINKS
 from protocol.request import OtherPart, Turn

@@ -96,7 +96,7 @@ def stays_in(folder: str, ago: int, places: Places) -> bool:
     if where.scope not in ("home", "unknown") or where.whole:
         return True
     first = where.path.removeprefix("~/").partition("/")[0].casefold()
-    return places.project.startswith(("/", "~")) or first.startswith(".") or first in _USER_FOLDERS
+    return bool(places.project) or first.startswith(".") or first in _USER_FOLDERS
 
 
 def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:

@@ -102,7 +102,7 @@ def _made(
     earlier: Sequence[EarlierStep] = (),
     keeps: Keeps = lambda folder, ago: True,
 ) -> Reading:
-    resolved = resolve(text, home=places.home, project=places.project, earlier=earlier, keeps=keeps)
+    resolved = resolve(text, home=places.home, project=places.folder, earlier=earlier, keeps=keeps)
     cut: list[str] = []
     run = _runner(places, depth, cut)
     outcome = effects_of(resolved.commands, places, run=run, since=resolved.since)
