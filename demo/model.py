@@ -30,6 +30,7 @@ _ABOUT = (
     " Paris with a tool get_weather, or to delete everything with rm -rf with a tool bash."
 )
 _THOUGHT = "The user wants to see reasoning. I am a script, so this is all there is to it."
+_LEFT = "I may not do that, so I leave it."
 _MAX_WAIT_S = 600.0
 _WORDS = re.compile(r"\S+\s*")
 _CITY = re.compile(
@@ -171,7 +172,9 @@ def _answer(asked: _Asked) -> DemoAnswer:
     budget, lower = SizeBudget(), asked.words.lower()
     answer = DemoAnswer(pieces=_WORDS.findall(_ABOUT))
     if asked.result is not None:
-        answer.pieces = _WORDS.findall(f"The tool said: {asked.result[:2000]}")
+        is_blocked = asked.result.removeprefix("[error] ").startswith("[Sluice blocked ")
+        text = _LEFT if is_blocked else f"The tool said: {asked.result[:2000]}"
+        answer.pieces = _WORDS.findall(text)
     if calls := _calls(asked, budget):
         answer.calls, answer.pieces, answer.stop = (
             calls,

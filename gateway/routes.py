@@ -37,7 +37,12 @@ from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Relay, respond, respond_error
 from gateway.upstream import Upstreams
 from protocol import unknown_paths
-from protocol.bounds import MAX_POLICY_CHARS, MAX_SESSION_CHARS, MAX_TARGET_BYTES
+from protocol.bounds import (
+    MAX_POLICY_CHARS,
+    MAX_PROJECT_CHARS,
+    MAX_SESSION_CHARS,
+    MAX_TARGET_BYTES,
+)
 from protocol.conversations import sessions
 from protocol.debug import ANY, HEADER
 from protocol.dialects.base import ClientDialect
@@ -388,6 +393,7 @@ class Gateway:
             source=client_session.source,
             agent=client_session.agent,
             parent=client_session.parent,
+            project=_project(key, named),
             debug=switches.mask(key, named) if switches.is_on or HEADER in named else 0,
         )
 
@@ -407,3 +413,9 @@ class Gateway:
         dialect."""
         self.draining = True
         await timers.drain(self.bus, grace_s)
+
+
+def _project(key: Key, named: dict[bytes, bytes]) -> tuple[str, ...]:
+    """What a key and the headers name as the project. Raises InvalidRequest."""
+    header = read_text(named, b"x-sluice-project", MAX_PROJECT_CHARS)
+    return (key.project or "", header) if key.project or header else ()

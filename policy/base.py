@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import msgspec
 
 from policy import call_state
+from policy.claims.claims import NO_CLAIMS, ProjectClaims
 from policy.scores import ProtocolChoice
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
@@ -35,6 +36,8 @@ class Context(msgspec.Struct, frozen=True):
     session: str
     request: ChatRequest
     approved: ChatRequest = cast("ChatRequest", None)
+    claims: ProjectClaims = NO_CLAIMS
+    """What names the call's project, where a policy of its series goes by that."""
 
     def __post_init__(self) -> None:
         """Take the client's request for approved where no other is given."""
@@ -197,9 +200,12 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 class Allow(msgspec.Struct, frozen=True):
     """Release it unchanged. `choice`, here and below: what a protocol decided and by which
-    scores, for the record."""
+    scores, for the record. So is `reason`, where there is something to be known about what passes,
+    and `rule`, that which has it."""
 
     choice: ProtocolChoice | None = None
+    reason: str = ""
+    rule: str = ""
 
 
 Feedback = Literal["silent", "reason", "message"]
@@ -315,12 +321,17 @@ class Policy:
     is sent: where all policies of a series say so, its history, which may be megabytes, is
     forgotten then. Not inherited: each class says it of itself."""
 
+    reads_project: bool = False
+    """Does it go by the project that the call's key, headers or request name?"""
     defers_to: tuple[str, ...] = ()
     """The models that a `Defer` of this policy may name. Where there are any, the series decides by
     turns."""
     release: Release = "early"
     """What of a turn may go out before it is decided: `early`, the text before its first call;
     `whole`, nothing."""
+    on_block: Literal["", "stop", "continue"] = ""
+    """What follows a tool call that is blocked: `continue` gives the model the reason and asks it
+    again, where no policy of the series says `stop`."""
     weight: int = 1
     """How many times longer than rules and patterns its hooks take for a byte of a tool call's
     arguments: so many times sooner calls are decided beside the worker's loop, where they cannot

@@ -73,7 +73,11 @@ def load(
             raise PolicyFailed(
                 f"the policy {step.use!r} cannot be loaded: {next(iter(missing.values()))}"
             )
-        digest.update(json.dumps([step.use, step.options], sort_keys=True, default=str).encode())
+        digest.update(
+            json.dumps(
+                [step.use, step.on_block, step.options], sort_keys=True, default=str
+            ).encode()
+        )
         for source in _sources(kind):
             digest.update(source)
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
@@ -152,6 +156,8 @@ def _versions() -> dict[str, str]:
         versions[name] = hashlib.sha256(
             resources.files("protocol").joinpath("data", f"{name}.json").read_bytes()
         ).hexdigest()
+    for file in sorted(resources.files("policy").joinpath("data").iterdir(), key=str):
+        versions[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
     return versions
 
 
@@ -220,6 +226,8 @@ def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
             check_hooks(kind)
         _check_arguments(kind, step.options)
         policy = kind(**step.options)
+        if step.on_block is not None:
+            policy.on_block = step.on_block
         if not is_built_in(kind):
             _check(policy)
         return policy
@@ -273,8 +281,11 @@ def _check(policy: Policy) -> None:
         raise PolicyFailed(
             f"its name is no text of at most {MAX_NAME_CHARS} characters that can be printed"
         )
-    if {type(kind.asks), type(kind.keeps_request)} != {bool}:
-        raise PolicyFailed("asks and keeps_request are True or False")
+    on_block: object = policy.on_block
+    if on_block not in ("", "stop", "continue"):
+        raise PolicyFailed("on_block is stop or continue")
+    if {type(kind.asks), type(kind.keeps_request), type(kind.reads_project)} != {bool}:
+        raise PolicyFailed("asks, keeps_request and reads_project are True or False")
     try:
         call_state.check(policy, last=Policy)
     except call_state.NotCopyable as error:

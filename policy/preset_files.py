@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from protocol.errors import PolicyFailed
-from settings.config import PolicyStep
+from settings.config import OnBlock, PolicyStep
 from settings.config_faults import did_you_mean
 
 USE = "preset"
@@ -30,13 +30,22 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+_TYPES: Mapping[str, Any] = {
+    "text": str,
+    "list": tuple[str, ...],
+    "folders": str | tuple[str, ...],
+    "number": float,
+    "switch": bool,
+}
+
+
 class PresetOption(_Strict):
     """An option of a preset."""
 
     about: str
     """What it is for, in one sentence."""
-    type: Literal["text", "list", "number", "switch"] = "text"
-    """`switch`: true or false."""
+    type: Literal["text", "list", "folders", "number", "switch"] = "text"
+    """`switch`: true or false; `folders`: a text or a list of texts."""
     one_of: tuple[str, ...] = ()
     """The texts that it may be."""
     default: Any = None
@@ -49,7 +58,7 @@ class PresetOption(_Strict):
         """The type of its values."""
         if self.one_of:
             return Literal[self.one_of]
-        return {"text": str, "list": tuple[str, ...], "number": float, "switch": bool}[self.type]
+        return _TYPES[self.type]
 
 
 class Preset(_Strict):
@@ -59,6 +68,8 @@ class Preset(_Strict):
     version: int
     """Raised with every change of what it decides."""
     about: str
+    on_block: OnBlock | None = None
+    """`on_block` of its steps, where a configuration says nothing else."""
     options: dict[str, PresetOption] = {}
     policies: tuple[dict[str, Any], ...]
     """The series, as it stands in a configuration but for options."""
@@ -89,7 +100,9 @@ class Preset(_Strict):
         values = self.options_model().model_validate(dict(options)).model_dump(mode="json")
         steps = _expanded(list(self.policies), values)
         assert isinstance(steps, list)
-        return steps
+        if self.on_block is None:
+            return steps
+        return [{"use": "", "on_block": self.on_block, **step} for step in steps]
 
 
 def _frozen(value: Any) -> Any:
@@ -145,7 +158,10 @@ def expanded(steps: Iterable[PolicyStep]) -> Iterator[PolicyStep]:
             yield step
             continue
         definition, options = preset_of(step)
-        yield from expanded(map(PolicyStep.model_validate, definition.series(options)))
+        yield from expanded(
+            made.model_copy(update={"on_block": step.on_block or made.on_block})
+            for made in map(PolicyStep.model_validate, definition.series(options))
+        )
 
 
 _NOTHING = object()

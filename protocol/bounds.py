@@ -79,6 +79,15 @@ MAX_POLICY_CHARS = 64
 """The name of a policy in a header."""
 MAX_SESSION_CHARS = 200
 """The name of a session in a header."""
+MAX_PROJECT_CHARS = 4_096
+"""The folders in the header `x-sluice-project`."""
+MAX_PROJECT_ROOTS = 8
+"""Folders that one statement may name as the project; past it none of them counts."""
+MAX_CLAIMS = 8
+"""Statements in a request about its project that are compared; past it none of them counts."""
+MAX_CLAIM_CHARS = 131_072
+"""Characters of a request's prompts and first messages that are searched for its project, once a
+call and only if the model calls a tool."""
 MAX_KEY_BYTES = 512
 """An API key as a client sends it."""
 MAX_LOOKED_UP_KEYS = 100
@@ -201,6 +210,14 @@ MAX_MESSAGE_CHARS = 100_000
 """The message of a block to the client."""
 MAX_CHANGED_ITEMS = 1_000_000
 """Items of one JSON object in a request that a hook returns."""
+MAX_BLOCKED_IN_A_ROW = 3
+"""Answers of one call with nothing but blocked tool calls, before the turn ends."""
+MAX_BLOCKED_IN_TURN = 20
+"""Blocked tool calls since the user's last words, before an answer is not continued any more."""
+MAX_CONTINUED_BYTES = 8 * 2**20
+"""A request and the answer to it that are sent again with blocked calls."""
+MAX_CONTINUED_AGE_S = 600.0
+"""Age of a call past which nothing more is given back."""
 MAX_ASKS = 16
 """Questions to judges about one tool call."""
 MAX_MONITORS = 16

@@ -15,6 +15,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "text": "a rule blocks this text",
     "not_allowed": "no rule allows it",
     "unsure": "its text does not show everything it would do",
+    "unread": "no rule can look at some of its arguments",
     "schema": "its arguments do not fit the tool's schema",
     "cannot_replace": "its arguments cannot be replaced",
     "fault": "a policy failed",

@@ -88,6 +88,7 @@ class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str
     betas: tuple[str, ...] = ()
     server_tools: tuple[str, ...] = ()
+    project: tuple[str, ...] = ()
 
 
 class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -322,8 +323,8 @@ class AttemptRecord(
     """One upstream answer to a request of the call. Key: (call_id, segment, attempt). Only calls
     that were sent more than once have them.
 
-    `kind` says what it was made for (`first`, `defer`), `first_seq` and `end_seq` which chunks are
-    its own; `chosen`: it went out.
+    `kind` says what it was made for (`first`, `defer`, `continue`), `first_seq` and `end_seq` which
+    chunks are its own; `chosen`: it went out.
     """
 
     table: ClassVar[str] = "attempts"

@@ -163,6 +163,7 @@ def _option_type(option: preset_files.PresetOption) -> str:
     words = {
         "text": "text",
         "list": "list of texts",
+        "folders": "text, or list of texts",
         "number": "number",
         "switch": "`true` or `false`",
     }

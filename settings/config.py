@@ -122,6 +122,9 @@ class ModelRoute(_Strict):
         )
 
 
+OnBlock = Literal["stop", "continue"]
+
+
 class PolicyStep(BaseModel):
     """One policy of a series: `use` is a built-in's name or a dotted path `module:Class`; the other
     keys are its options."""
@@ -129,6 +132,9 @@ class PolicyStep(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     use: str
     """A built-in's name, or `module:Class` of your own (docs/run/policies.md)."""
+    on_block: OnBlock | None = None
+    """What follows a blocked tool call: `stop` ends the turn, `continue` gives the model the reason
+    and asks it again. `stop` in one policy decides for its series."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -216,6 +222,16 @@ class Key(_Strict):
     ] = None
     """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a
     client sees the first after 8 to 10 s."""
+    project: Annotated[
+        Annotated[str, Field(pattern=r"^(/|[A-Za-z]:[\\/])", max_length=1024)] | None,
+        Setting(
+            "project",
+            "Folder that its agents work in, or several with commas between.",
+            "a project is an absolute path, or several with commas between, up to 1,024 characters",
+        ),
+    ] = None
+    """The folder that its agents work in, or several with commas between, for policies with
+    `project: auto`. Unset: what its requests name (docs/run/policies.md#the-project)."""
     expires_at: AwareDatetime | None = None
     """From when on it is refused, by the clock of the gateway: a time with its zone, as in
     2027-01-31T00:00:00Z."""
@@ -252,8 +268,8 @@ SETTINGS = {
 """What a key has beside its name and its digest: the table of keys, the command line and who
 watches the table read the same."""
 LISTS = [name for name in SETTINGS if get_origin(Key.model_fields[name].annotation) is tuple]
-"""Lists of names, each with a column in the table of keys. The others are a number or None, and lie
-in its column `settings`."""
+"""Lists of names, each with a column in the table of keys. The others are a number, a text or None,
+and lie in its column `settings`."""
 
 
 class Limits(_Strict):
@@ -297,8 +313,8 @@ class Limits(_Strict):
     first_byte_s: float = 600.0
     """How long an upstream may take to send the first byte."""
     dispatches: Annotated[int, Field(ge=1, le=MAX_SEGMENTS)] = MAX_SEGMENTS
-    """Requests that one call may send upstream, for a turn that pauses or is deferred. Past it the
-    turn ends, and a call that would be deferred is blocked."""
+    """Requests that one call may send upstream, for a turn that pauses, is deferred or goes on
+    behind a block. Past it the turn ends, and a call that would be deferred is blocked."""
     idle_s: float = 600.0
     """How long an upstream may be silent between bytes."""
     connect_s: float = 10.0

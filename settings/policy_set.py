@@ -19,7 +19,7 @@ def set_id(config: Config, sources: Iterable[bytes]) -> str:
     """Return the name of a policy set, 12 hex digits: its series with all options, what sessions
     read, and the source that decides."""
     series = {
-        name: [[step.use, step.options] for step in steps]
+        name: [[step.use, step.on_block, step.options] for step in steps]
         for name, steps in config.policies.items()
     }
     digest = hashlib.sha256(

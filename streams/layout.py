@@ -405,6 +405,9 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     debug: int = 0
     """Which debug logs the call has, and how much of content they show: a mask
     (`protocol.debug`)."""
+    project: tuple[str, ...] = ()
+    """What the key's setting and the header `x-sluice-project` name as the project; none where neither
+    does."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)

@@ -41,6 +41,10 @@ class Count(Enum):
     TOOL_CALLS_BLOCKED = (
         "Tool calls with the verdict block, of calls that ended; the same at all gateways"
     )
+    TOOL_CALLS_UNREAD = (
+        "Tool calls with arguments that no rule could look at, of calls that ended; the same at all"
+        " gateways"
+    )
     SEALED_ANSWERS = (
         "Answers with fields that only the provider can read, of calls that ended; the same at all"
         " gateways"

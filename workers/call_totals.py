@@ -35,7 +35,7 @@ _DECISIONS = frozenset(
 class DecisionCounts:
     """What the session of a call decided so far."""
 
-    __slots__ = ("_blocks", "_calls", "_sealed", "rows")
+    __slots__ = ("_blocks", "_calls", "_sealed", "_unread", "rows")
 
     def __init__(self) -> None:
         self.rows = 0
@@ -45,6 +45,8 @@ class DecisionCounts:
         self._blocks: dict[int, VerdictName] = {}
         """The same of every other block."""
         self._sealed = 0
+        self._unread = set[int]()
+        """Tool calls with arguments that no rule could look at, by block."""
 
     def add(self, records: Sequence[Record]) -> None:
         """Take what the session wants recorded, in its order."""
@@ -53,6 +55,8 @@ class DecisionCounts:
                 self.rows += 1
                 if isinstance(record, ToolCallRecord):
                     self._calls[record.block] = record.verdict
+                    if record.reason == "unread":
+                        self._unread.add(record.block)
                 elif isinstance(record, BlockRecord):
                     (self._calls if record.block in self._calls else self._blocks)[record.block] = (
                         record.verdict
@@ -63,7 +67,11 @@ class DecisionCounts:
     def counts(self) -> dict[Count, int]:
         """Return what metrics count of it."""
         blocked = sum(verdict == "block" for verdict in self._calls.values())
-        return {Count.TOOL_CALLS_BLOCKED: blocked, Count.SEALED_ANSWERS: self._sealed}
+        return {
+            Count.TOOL_CALLS_BLOCKED: blocked,
+            Count.TOOL_CALLS_UNREAD: len(self._unread),
+            Count.SEALED_ANSWERS: self._sealed,
+        }
 
 
 def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:

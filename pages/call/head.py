@@ -51,7 +51,9 @@ _BECAME = {
 _REFUSAL, _TOKEN_LIMIT, _UNFINISHED = "refusal", "max_tokens", "unfinished"
 _NAMED, _NAME = 3, 60
 """Names of blocks with one verdict that a sentence has, and characters of each."""
-_SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED))
+_PROJECT = "project"
+"""The event that says which folders the call's project was taken to be, and why."""
+_SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED, _PROJECT))
 
 
 def head(overview: Overview, now: datetime) -> dict[str, Any]:
@@ -62,7 +64,10 @@ def head(overview: Overview, now: datetime) -> dict[str, Any]:
     takeovers = sum(event["kind"] == "takeover" for event in overview.events)
     return {
         **{name: call[name] for name in _SAME},
-        "session_from": _source(overview),
+        "session_from": _field(overview, _IDENTIFIED, "source"),
+        "project": {
+            name: _field(overview, _PROJECT, name) for name in ("source", "roots", "ignored")
+        },
         "verdicts": _counted(overview),
         "happened": happened(overview),
         "is_open": is_open,
@@ -83,17 +88,17 @@ def head(overview: Overview, now: datetime) -> dict[str, Any]:
     }
 
 
-def _source(overview: Overview) -> str:
-    """Which header or field named the session."""
-    detail = next(
-        (event["detail"] for event in overview.events if event["kind"] == _IDENTIFIED), ""
-    )
+def _field(overview: Overview, kind: str, name: str) -> str:
+    """A field of the detail of the first event of a kind; a list as one text."""
+    detail = next((event["detail"] for event in overview.events if event["kind"] == kind), "")
     try:
         parsed = json.loads(detail)
     except ValueError:
         return ""
-    source = parsed.get("source") if isinstance(parsed, dict) else None
-    return source if isinstance(source, str) else ""
+    value = parsed.get(name) if isinstance(parsed, dict) else None
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else ""
 
 
 def _last_words(overview: Overview) -> dict[int, Any]:

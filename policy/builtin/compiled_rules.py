@@ -43,7 +43,10 @@ class CompiledRule:
             bool(self._effects)
             and rule.tool == "*"
             and not any(
-                (executors, self._servers, self._pattern, self._schema, rule.sql, rule.secrets)
+                (
+                    *(executors, self._servers, self._pattern, self._schema),
+                    *(rule.sql, rule.secrets, rule.unread),
+                )
             )
         )
         self._kinds = effect_rules.kinds_of(self._effects) if self._asks_effects_alone else None
@@ -69,6 +72,7 @@ class CompiledRule:
             and (self._pattern is None or self._finds(looks))
             and (self.rule.sql is None or _sql_denies(self.rule.sql, call, looks))
             and (self.rule.secrets is None or self._has_secret(self.rule.secrets, looks))
+            and (self.rule.unread is None or looks.surface.is_unread)
         )
         if not held or not self._effects:
             return "yes" if held else "no"

@@ -19,7 +19,8 @@ from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Polic
 from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.control_options import ControlOptions, MonitorStep, StepOptions
-from policy.effects.places import Places
+from policy.claims.claims import NO_CLAIMS
+from policy.effects.places import AUTO, places_of
 from policy.effects.touch import load_parser
 from policy.monitors.base import Monitor
 from policy.monitors.table import MONITORS
@@ -114,7 +115,10 @@ class Control(Policy):
         self._steps = tuple(ProtocolStep(step.at, step.do, step.model) for step in steps)
         self._check_reach()
         self._top = max((step.at for step in self._steps), default=None)
-        self._places = Places(settings.project, settings.home, settings.hosts)
+        self._claims = NO_CLAIMS
+        self.reads_project = any(watch.monitor.reads_project for watch in self._watches) or (
+            settings.project == AUTO and any(rule.reads_effects for rule in settings.critical)
+        )
         if any(rule.reads_effects for rule in settings.critical):
             load_parser()
         self._critical = [
@@ -204,6 +208,7 @@ class Control(Policy):
         # some know only by the request how long they take
         clone.weight = max([self.weight, *(watch.monitor.weight for watch in clone._watches)])
         clone._runs = {}
+        clone._claims = context.claims
         return clone
 
     def on_request(self, request: ChatRequest) -> None:
@@ -217,7 +222,10 @@ class Control(Policy):
         # the model that is trusted with critical calls may make them; what is blocked is so whoever
         # makes it
         if self._critical and not (call.is_deferred and self.options.on_critical.do == "defer"):
-            looks = Looks(call, self._places)
+            options = self.options
+            looks = Looks(
+                call, places_of(options.project, options.home, options.hosts, self._claims)
+            )
             for rule, name in self._critical:
                 if rule.denies(call, looks) or rule.overlooks(call, looks):
                     step = ProtocolStep(

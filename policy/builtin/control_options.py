@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import Feedback, Release
-from policy.builtin.rule_options import Folder, Hosts, Rule
+from policy.builtin.rule_options import Folder, Hosts, Project, Rule
 from policy.monitors.effect_monitor import Share
 from policy.protocols import Combine, Do
 from protocol.bounds import MAX_MONITORS, MAX_RULES
@@ -123,7 +123,7 @@ class ControlOptions(_Strict):
     """What to do at which score. The highest step that is reached counts."""
     critical: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] = ()
     """Calls that match one of these rules are not measured: `on_critical` applies to them."""
-    project: Folder = "."
+    project: Project = "auto"
     """As in `tool_rules`, for rules about effects."""
     home: Folder = "~"
     """As in `tool_rules`."""

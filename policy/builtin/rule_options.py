@@ -15,12 +15,24 @@ from policy.effects.sql_functions import SqlEffect
 from policy.effects.touch import Source
 from policy.patterns import NamePattern, NamePatterns, Pattern
 from policy.schemas.schemas import compile_schema
-from protocol.bounds import MAX_RULES
+from protocol.bounds import MAX_PROJECT_ROOTS, MAX_RULES
 from settings.config import Name
 
 Folder = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+def _check_project(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    roots = (value,) if isinstance(value, str) else value
+    if not 1 <= len(roots) <= MAX_PROJECT_ROOTS or not all(
+        1 <= len(root) <= 1024 for root in roots
+    ):
+        raise ValueError(f"is `auto`, `.`, a path, or a list of up to {MAX_PROJECT_ROOTS} paths")
+    return value
+
+
+Project = Annotated[str | tuple[str, ...], AfterValidator(_check_project)]
 Hosts = Annotated[tuple[str, ...], Field(max_length=MAX_RULES)]
-_OWN_NAMES = ("allow", "validate_schema", "unsure")
+_OWN_NAMES = ("allow", "validate_schema", "unsure", "unread")
 """What the record has in the place of a rule's name where one of these options decides."""
 _ANY_NAMES = ("a", "Zq-9.w_y", "0")
 """A pattern of names that matches these matches all."""
@@ -241,6 +253,8 @@ class Rule(StrictOptions):
     """Addresses in the arguments."""
     secrets: Secrets | None = None
     """Credentials in the arguments."""
+    unread: Literal[True] | None = None
+    """True: the call has arguments that no rule can look at. Deny rules only."""
     executor: Executor | Annotated[list[Executor], Field(min_length=1)] | None = None
     """Who runs the call. Unset: anyone."""
     server: NamePattern | list[NamePattern] | None = None
@@ -337,9 +351,9 @@ class ToolRulesOptions(StrictOptions):
     ask: Annotated[tuple[AskRule, ...], Field(max_length=MAX_RULES)] = ()
     """Calls that match one of these rules are decided by a `tool_judge` of the series, and blocked
     where it has none. `deny` wins over `ask`, and `ask` over `allow`."""
-    project: Folder = "."
-    """Absolute path of the project folder, for rules about scopes. With `.`, relative paths count
-    as paths in the project."""
+    project: Project = "auto"
+    """The project, for rules about scopes: `auto`, what the key, `sluice run` or the agent names
+    (docs/run/policies.md#the-project); a path, or several; `.`, relative paths alone."""
     home: Folder = "~"
     """Absolute path of the home folder."""
     hosts: Hosts = ()
@@ -348,6 +362,9 @@ class ToolRulesOptions(StrictOptions):
     unsure: Literal["block", "ask", "allow"] = "block"
     """What to do with a call when a rule of `deny` or `ask` about effects cannot decide, because
     the text does not show everything the call would run."""
+    unread: Literal["block", "ask", "allow"] = "allow"
+    """What to do with a call that has arguments which no rule can look at: text of a tool that
+    nobody described. `allow` notes it on the record; `ask` leaves it to a judge of the series."""
     validate_schema: bool = False
     """Block calls that the client runs whose arguments do not fit the tool's schema. Providers
     check the arguments of their own tools."""
@@ -365,11 +382,13 @@ class ToolRulesOptions(StrictOptions):
                 f" `{taken}`"
             )
         for place, rule in enumerate(self.allow or ()):
-            if rule.secrets is not None or (
-                rule.shell is not None and rule.shell.unsure is not None
+            if (
+                rule.secrets is not None
+                or rule.unread is not None
+                or (rule.shell is not None and rule.shell.unsure is not None)
             ):
                 raise ValueError(
-                    f"allow.{place}: `secrets` and `shell: {{unsure: ...}}` say what is denied:"
+                    f"allow.{place}: `secrets`, `unread` and `shell: {{unsure: ...}}` say what is denied:"
                     " they are for rules of `deny`"
                 )
         return self

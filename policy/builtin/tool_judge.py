@@ -12,8 +12,9 @@ from pydantic import Field
 from policy.base import ALLOW, AskJudge, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
-from policy.builtin.rule_options import Folder, Hosts, Rule
-from policy.effects.places import Places
+from policy.builtin.rule_options import Folder, Hosts, Project, Rule
+from policy.claims.claims import NO_CLAIMS
+from policy.effects.places import AUTO, places_of
 from policy.judging.view import View
 from policy.monitors import model
 from policy.monitors.model import ModelMonitor
@@ -35,7 +36,7 @@ class ToolJudgeOptions(model.ModelOptions):
     only: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
     """Judge only calls that match one of these rules, which work like `deny` rules, and those about
     which a rule of `ask` asks. Other calls are allowed. Unset: judge all."""
-    project: Folder = "."
+    project: Project = "auto"
     """As in `tool_rules`, for rules about effects."""
     home: Folder = "~"
     """As in `tool_rules`."""
@@ -57,7 +58,10 @@ class ToolJudge(Policy):
         self._tools = NamePatterns(self.options.tools)
         only = self.options.only
         self._only = None if only is None else [CompiledRule(rule) for rule in only]
-        self._places = Places(self.options.project, self.options.home, self.options.hosts)
+        self._claims = NO_CLAIMS
+        self.reads_project = self.options.project == AUTO and any(
+            rule.reads_effects for rule in only or ()
+        )
         self.weight = max(type(self).weight, weight_of(only or ()))
         self._monitor = ModelMonitor.of(self.options, self.options.threshold)
 
@@ -65,6 +69,7 @@ class ToolJudge(Policy):
         """Give the call the end of its conversation."""
         clone = super().for_call(context)
         clone._monitor = self._monitor.for_call(context)
+        clone._claims = context.claims
         return clone
 
     def why_idle(self) -> str:
@@ -87,7 +92,10 @@ class ToolJudge(Policy):
         if not self._tools.means(call.name):
             return ALLOW
         if self._only is not None and not call.is_asked:
-            looks = Looks(call, self._places)
+            options = self.options
+            looks = Looks(
+                call, places_of(options.project, options.home, options.hosts, self._claims)
+            )
             # what nobody can know of a call is a reason to ask
             if not any(
                 rule.denies(call, looks) or (rule.asks_effects_of(call) and looks.touch.unsure)

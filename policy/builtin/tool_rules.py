@@ -11,13 +11,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self, TypeVar
 
-from policy.base import ALLOW, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
+from policy.base import ALLOW, Allow, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import Rule, ToolRulesOptions
+from policy.claims.claims import NO_CLAIMS
 from policy.effect_sentences import describe_unsure
-from policy.effects.places import Places
+from policy.effects.places import AUTO, places_of
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
+
+_NOTED = Allow(reason="unread", rule="unread")
+"""What becomes of a call with text that no rule could look at, where that is allowed."""
 
 
 class RuleMatch(NamedTuple):
@@ -56,11 +60,15 @@ class ToolRules(Policy):
         self._ask = _compiled("ask", self.options.ask)
         self._schemas: dict[str, RuleSchema] = {}
         self._compiled = ToolSchemas()
-        self._places = Places(self.options.project, self.options.home, self.options.hosts)
         objecting = (*self.options.deny, *self.options.ask)
+        self._claims = NO_CLAIMS
+        self.reads_project = self.options.project == AUTO and any(
+            rule.reads_effects for rule in (*(allow or ()), *objecting)
+        )
         self._heeds_unsure = self.options.unsure != "allow" and any(
             rule.reads_effects for rule in objecting
         )
+        self._reads = any(rule.reads_effects for rule in (*(allow or ()), *objecting))
         self.weight = weight_of((*(allow or ()), *objecting))
 
     def why_idle(self) -> str:
@@ -83,6 +91,7 @@ class ToolRules(Policy):
         """Give the call its own compiled tool schemas."""
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
+        clone._claims = context.claims
         return clone
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -111,11 +120,15 @@ class ToolRules(Policy):
             return question
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", rule="allow")
+        if replacement is None and self._reads and looks.surface.is_unread:
+            return _NOTED
         return replacement or ALLOW
 
     def looks(self, call: ToolCall) -> Looks:
         """Return what the rules see of a call."""
-        return Looks(call, self._places)
+        options = self.options
+        places = places_of(options.project, options.home, options.hosts, self._claims)
+        return Looks(call, places)
 
     def matching(self, call: ToolCall) -> Iterator[RuleMatch]:
         """Yield all rules that match a call, whichever decides: for people who ask why."""
@@ -146,6 +159,8 @@ class ToolRules(Policy):
             if (held := compiled.holds(call, looks)) != "no":
                 reason = rule.reason if held == "yes" else "unsure"
                 return Ask(reason, rule.message, name, compiled.why(call, looks, held))
+        if self._reads and self.options.unread != "allow" and looks.surface.is_unread:
+            return (Ask if self.options.unread == "ask" else Block)("unread", rule="unread")
         return None
 
     def _fits(self, call: ToolCall, looks: Looks) -> bool:

@@ -92,6 +92,8 @@ READS = _words(
     "read view cat open load list ls grep search glob find get show stat head tail tree"
     " download_from exists fetch"
 )
+SEARCHES = _words("search web browse query lookup ask chat answer translate summarize explain docs")
+"""Words in the names of tools whose texts are questions, which may be about commands."""
 MOVES = _words("move rename mv")
 TO_KEYS = _words(
     "dest destination dst output_path output_file save_path save_to download_path local_path output"
@@ -130,7 +132,9 @@ OWN_KEYS = _words(
     "token api_key apikey access_token auth authorization bearer password secret credentials key"
     " client_secret bot_token user_token headers"
 )
-SQL_KEYS = _words("sql sql_query sql_text statement statements sqls query_sql")
+SQL_KEYS = _words(
+    "sql sql_query sql_text statement statements sqls query_sql cql ddl dml partiql hql"
+)
 SQL_QUERY_KEYS = _words("query queries q command text script code expression input stmt")
 SQL_WORDS = _words(
     "sql db database databases postgres postgresql psql mysql mariadb sqlite sqlite3 mssql tsql"

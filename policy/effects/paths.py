@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
+from policy.claims.roots import HOMES, Root, below, spelled
 from policy.effects.effect import Kind, Scope
 from policy.effects.path_names import (
     CACHES,
@@ -27,10 +28,6 @@ from protocol.bytes.folding import fold
 
 _MAX_CHARS = 4096
 """The longest path that systems take."""
-_HOMES = re.compile(
-    r"/(?:home|users|var/home|usr/home|export/home|mnt/[a-z]/users|[a-z]:/users)/([^/]+)(/.*)?"
-    r"|/root(/.*)?"
-)
 _VARIABLES = re.compile(
     r"\$(?:\{(HOME|PWD|TMPDIR|USER|LOGNAME|OLDPWD|XDG_[A-Z]+_HOME)\}|(HOME|PWD|TMPDIR|USER|LOGNAME"
     r"|OLDPWD|XDG_[A-Z]+_HOME)\b)"
@@ -130,17 +127,19 @@ class PathTarget(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
-def place(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> PathTarget:
+def place(
+    text: str, *, home: str = "~", project: tuple[str, ...] = (), cwd: str = ""
+) -> PathTarget:
     """Return where the path leads. Linear in its length, never raises.
 
-    `home` and `project`: their absolute paths, where they are known. `cwd`: where a relative path
-    begins, if it is not the project.
+    `home` and the roots of `project`: absolute paths, where they are known. `cwd`: where a relative
+    path begins, if it is not the first root.
     """
     return _place(text, home, project, cwd)
 
 
 @lru_cache(maxsize=4096)
-def _place(text: str, home: str, project: str, cwd: str) -> PathTarget:
+def _place(text: str, home: str, project: tuple[str, ...], cwd: str) -> PathTarget:
     if len(text) > _MAX_CHARS:
         return PathTarget(text[:64], "unknown", wide=True)
     plain = normal(text, home=home, project=project, cwd=cwd)
@@ -150,9 +149,21 @@ def _place(text: str, home: str, project: str, cwd: str) -> PathTarget:
     return PathTarget(plain, scope, wide, secret, _is_whole(plain))
 
 
-def normal(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> str:
+def normal(text: str, *, home: str = "~", project: tuple[str, ...] = (), cwd: str = "") -> str:
     """Return the path with one spelling: `/...` from the root, `~/...` from home, `./...` of the
     project, `../...` above it."""
+    folder = normal(cwd, home=home, project=project) if cwd and text[:1] not in ("/", "~") else ""
+    path = _shortened(spelled_out(text, cwd=folder), home, project)
+    if not project or not path.startswith(".."):
+        return path
+    # a neighbour of the folder in which the agent works may be another root, or in one
+    first, roots = _roots(project, home)
+    begins = spelled_out(cwd, cwd=first) if cwd else first
+    return below(spelled_out(text, cwd=begins), roots) or path
+
+
+def spelled_out(text: str, *, cwd: str = "") -> str:
+    """Return the path without variables, dots and the ways of Windows. `cwd` is such a path."""
     path = fold(text).strip() if not text.isascii() else text.strip()
     if (url := _FILE_URL.match(path)) is not None:
         path = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), path[url.end() :])
@@ -168,12 +179,12 @@ def normal(text: str, *, home: str = "~", project: str = ".", cwd: str = "") -> 
     elif path[:2] in ("~+", "~-"):
         path = "." + path[2:]
     if not path.startswith(("/", "~")) and cwd:
-        path = f"{normal(cwd, home=home, project=project)}/{path}"
+        path = f"{cwd}/{path}"
     path = _dotless(path)
     path = _PROC_CWD.sub(".", path, count=1) if path.startswith("/proc/") else path
     while path.startswith("/proc/") and (root := _PROC_ROOT.match(path)) is not None:
         path = path[root.end() :] or "/"
-    return _shortened(path, home, project)
+    return path
 
 
 def _dotless(path: str) -> str:
@@ -207,15 +218,23 @@ def _dotless(path: str) -> str:
     return first + relative if first == "/" else f"{first}/{relative}" if relative else first
 
 
-def _shortened(path: str, home: str, project: str) -> str:
+def _shortened(path: str, home: str, project: tuple[str, ...]) -> str:
     """Say `~` and `.` for the folders that are known."""
-    for folder, short in ((project, "."), (home, "~")):
-        known = folder.rstrip("/")
-        if known.startswith(("/", "~/")) and (path == known or path.startswith(known + "/")):
-            return short + path[len(known) :]
-    if project == "." and (checkout := _CHECKOUTS.fullmatch(path)) is not None:
+    if project and (inside := below(path, _roots(project, home)[1])) is not None:
+        return inside
+    known = home.rstrip("/")
+    if known.startswith(("/", "~/")) and (path == known or path.startswith(known + "/")):
+        return "~" + path[len(known) :]
+    if not project and (checkout := _CHECKOUTS.fullmatch(path)) is not None:
         return "." + (checkout[1] or "")
     return path
+
+
+@lru_cache(maxsize=256)
+def _roots(project: tuple[str, ...], home: str) -> tuple[str, tuple[Root, ...]]:
+    """The first root, and the spellings of all."""
+    plain = [spelled_out(root) for root in project]
+    return plain[0], spelled(plain, home)
 
 
 def _scope_of(path: str) -> Scope:
@@ -226,7 +245,7 @@ def _scope_of(path: str) -> Scope:
         return "root"
     if low.startswith("/dev/"):
         return _device(low)
-    home = _HOMES.fullmatch(low)
+    home = HOMES.fullmatch(low)
     home_relative = "~" + (home[2] or home[3] or "") if home is not None else low
     if _is_key(low, home_relative):
         return "credentials"

@@ -37,6 +37,7 @@ from policy.effects.argument_names import (
     PATH_KEYS,
     PROSE_KEYS,
     READS,
+    SEARCHES,
     SOUGHT_KEYS,
     SQL_KEYS,
     SQL_QUERY_KEYS,
@@ -50,18 +51,23 @@ from policy.effects.argument_names import (
     key_of,
 )
 from policy.effects.argument_values import every_text, pairs, texts_in, unpacked, without_objects
+from policy.effects.effect import Effect
 from policy.effects.patches import files_of
 from policy.effects.surface_parts import (
     Does,
     Json,
     MessageText,
     PathUse,
+    ShellText,
     SqlText,
     Surface,
     UrlUse,
     is_flat,
 )
 from policy.effects.surface_shell import ShellTexts
+from policy.effects.tools.calls import named_call
+from policy.effects.tools.commands import StandIn
+from policy.effects.tools.services import client_of, effects_there
 
 MAX_PARTS = 64
 """Texts, paths and addresses of one call that are looked at, of each sort; a call with more is not
@@ -85,29 +91,61 @@ _BEGINS_SQL = re.compile(
     r"|declare)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_LOOKS_LIKE_COMMAND = re.compile(
+    r"\s*(?:sudo\s+|\$\s+)?(?:(?:rm|rmdir|curl|wget|chmod|chown|dd|mkfs[.\w]*|bash|sh|zsh|python3?|node|perl"
+    r"|ruby|psql|mysql|mongosh|redis-cli|powershell|pwsh|cmd|systemctl|crontab|ncat?|scp|rsync|ssh|cat|find|tee"
+    r"|mv|cp|ln|kill|pkill|useradd|usermod|shred|truncate|iptables|ufw|nohup|npm|npx|pip3?|apt|apt-get|brew|tar"
+    r"|echo|base64|eval|exec|git|docker)\s+(?:-{1,2}\w|[~/$'\"|<>]|\.\.?/|[\w.-]+\s+[-~/$'\"|>])"
+    r"|(?:kubectl|aws|gcloud|az|terraform|helm|docker|gh|git|vault|doctl|flyctl|heroku)\s+[a-z][\w-]+\s+\S)"
+)
 _NO_WORD = re.compile(r"\s*(?:true|false|null|none|-?\d{1,18}(?:\.\d{1,18})?)?\s*", re.IGNORECASE)
 _CHOICE = re.compile(r"[\w.:@+-]{0,128}")
 
 
 def surface_of(call: ToolCall) -> Surface:
     """Say what the arguments of a call are. Linear in their size."""
-    return _Finder(call).collect()
+    return _Finder(named_call(call)).collect()
 
 
 class _Finder(ShellTexts):
-    """Collects what one call's arguments are."""
+    """Collects what one call's arguments are. `_stood_for`: arguments of the command that the tool
+    stands for."""
+
+    _stood_for: frozenset[str] = frozenset()
 
     def collect(self) -> Surface:
         """Look at everything."""
-        self._object(self._call.value, "", 0)
+        call = self._call
+        stands_for = self._stands_for()
+        self._object(call.value, call.within, 0)
+        effects: tuple[Effect, ...] = ()
+        if not stands_for and not self._shell and not self._sql:
+            effects = effects_there(call.name, call.server, call.value)
         sorts = (self._shell, self._paths, self._urls, self._sql)
         cut = any(len(sort) > MAX_PARTS for sort in sorts)
         shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
         first = slice(MAX_PARTS)
         parts = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
         return Surface(
-            *parts, tuple(self._messages()), self._is_whole and not cut, tuple(self._unread)
+            *parts,
+            tuple(self._messages()),
+            self._is_whole and not cut,
+            tuple(self._unread),
+            effects,
+            call.known is not None or bool(client_of(call.name, call.server)),
         )
+
+    def _stands_for(self) -> bool:
+        """Add the command that the tool stands for."""
+        call = self._call
+        if call.known is None or not call.known.command or call.known.command[0] == "@":
+            return False
+        stand_in = StandIn(call.value)
+        command = stand_in.command(call.known.command)
+        self._stood_for = frozenset(stand_in.used)
+        argument = call.within or next(iter(stand_in.used or call.value), "")
+        self._shell[ShellText(command, argument, self._folder_of(call.value))] = None
+        return True
 
     def _messages(self) -> Iterator[MessageText]:
         """What a tool that tells others something is given, but the keys by which it gets in."""
@@ -119,14 +157,17 @@ class _Finder(ShellTexts):
                 yield MessageText(text, name)
 
     def _object(self, value: Mapping[str, Json], within: str, depth: int) -> None:
-        keys = {name: key_of(name) for name in value}
+        keys = self._keys_of(value, within)
+        if depth == 0:
+            # what went into the command that the tool stands for is nothing else besides
+            keys |= dict.fromkeys(self._stood_for, "")
         args = ArgumentGroup(value, keys, within)
         self._left -= len(value)
         if depth > _MAX_DEPTH or self._left < 0:
             self._is_whole = False
             return
         named = frozenset(keys.values())
-        self._taken = taken = set[str]()
+        self._taken = taken = self._translated | (self._stood_for if depth == 0 else set())
         self._commands(args)
         if not named.isdisjoint(CODE_KEYS):
             self._code(args)
@@ -146,6 +187,7 @@ class _Finder(ShellTexts):
                 left = without_objects(inner)
             if not (name and name in taken) and not self._is_harmless(key, left):
                 self._unread[within or name] = None
+                self._guess(left, within or name)
         for name, inner in nested:
             left_before = self._unread.copy()
             self._nested(inner, within or name, depth)
@@ -161,6 +203,13 @@ class _Finder(ShellTexts):
             _NO_WORD.fullmatch(text) or (key in CHOICE_KEYS and _CHOICE.fullmatch(text))
             for text in every_text(value)
         )
+
+    def _guess(self, value: Json, argument: str) -> None:
+        """Take a text of a tool that nobody knows for a command where it looks like one."""
+        if self._call.known is None and not self._words & (TELLS | READS | SEARCHES):
+            for text in every_text(value):
+                if _LOOKS_LIKE_COMMAND.match(text):
+                    self._shell[ShellText(text, argument, is_guess=True)] = None
 
     def _nested(self, inner: Json, within: str, depth: int) -> None:
         if isinstance(inner, dict):
@@ -250,7 +299,13 @@ class _Finder(ShellTexts):
         for name, key in args.keys.items():
             if key in SQL_KEYS or (self._is_sql and key in SQL_QUERY_KEYS):
                 is_sure = key in SQL_KEYS or bool(self._words & SQL_WORDS - {"query", "queries"})
-                every = [*texts_in(value[name], many=True)]
+                item = value[name]
+                every = (
+                    [*every_text(item)] if isinstance(item, list) else [*texts_in(item, many=True)]
+                )
+                if len(every) > 1:
+                    # in one transaction, one after the other
+                    every.append(";\n".join(every))
                 statements = [text for text in every if is_sure or _BEGINS_SQL.match(text)]
                 self._sql |= {SqlText(text, args.within or name): None for text in statements}
                 if statements == every:

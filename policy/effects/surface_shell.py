@@ -22,6 +22,7 @@ from policy.effects.argument_names import (
 from policy.effects.argument_values import quoted, texts_in
 from policy.effects.surface_parts import Json, PartsFound, ShellText, is_flat
 
+_WORD = re.compile(r"[\w-]{1,64}")
 _SHELLS = tuple("sh bash zsh /bin/sh /bin/bash /bin/zsh /usr/bin/bash /usr/bin/zsh".split())
 
 
@@ -84,10 +85,13 @@ class ShellTexts(PartsFound):
             self._take(name, item)
 
     def _is_other(self, name: str, key: str, item: Json) -> bool:
-        """Is an argument `command` the word for what an editor does, or a statement for a
-        database?"""
+        """Is an argument `command` the word for what an editor or a service does, or a statement
+        for a database?"""
         if isinstance(item, str) and self._is_file and item in EDITOR_COMMANDS:
             self._taken.add(name)
+            return True
+        if isinstance(item, str) and _WORD.fullmatch(item) and self._is_of_service:
+            # the verb of a tool that does several things
             return True
         return self._is_sql and key in SQL_QUERY_KEYS
 

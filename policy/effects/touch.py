@@ -30,7 +30,7 @@ from policy.effects.sent_secrets import (
     unwrapped,
 )
 from policy.effects.stored import MAX_CHARS, StoredTexts, stored_in
-from policy.effects.surface import surface_of
+from policy.effects.surface import MAX_PARTS, surface_of
 from policy.effects.surface_parts import PathUse, ShellText, Surface, UrlUse
 from protocol.bytes.folding import is_plain, without_unseen
 
@@ -43,6 +43,8 @@ what is written to a file."""
 _MAX_SHELL_WORK = 100
 """How much reading the texts of a call may take, counted in commands; past it no further text is
 read."""
+_NOT_SHELL = ("parse:", "empty:")
+"""Why a text is unsure that may not be for a shell."""
 _MOST_REMEMBERED = 65_536
 """Characters of arguments up to which a reading is remembered."""
 
@@ -99,28 +101,31 @@ class _Reader:
         self._acts: dict[LocatedEffect, None] = {}
         self._unsure: dict[str, None] = {}
         self._commands: list[Command] = []
-        self._texts: list[tuple[str, str, StoredTexts | None]] = []
-        """Texts for a shell, with the argument that holds each, and the file where it is written
-        to one."""
+        self._texts: list[tuple[str, str, StoredTexts | None, bool]] = []
+        """Texts for a shell, with the argument that holds each, the file where it is written to
+        one, and whether it is only a guess that a shell reads it."""
 
     def read(self) -> Touch:
         surface = self._surface
         if not surface.is_whole:
             self._unsure["size: more arguments than are looked at"] = None
         for text in surface.shell:
-            self._texts.append((_in_folder(text, self._places), text.argument, None))
+            in_folder = _in_folder(text, self._places)
+            self._texts.append((in_folder, text.argument, None, text.is_guess))
         for use in surface.paths:
             self._path(use)
         left = _MAX_SHELL_WORK
-        for shell_text, argument, of_file in self._texts:
+        for shell_text, argument, of_file, is_guess in self._texts:
             if left < 0:
                 self._unsure["size: more commands than are read in one call"] = None
                 break
-            left -= self._shell(shell_text, argument, of_file)
+            left -= self._shell(shell_text, argument, of_file, is_guess=is_guess)
         for url in surface.urls:
             for effect in _of_address(url, self._name, self._places):
                 source: Source = "paths" if effect.kind == "read" else "network"
                 self._add(source, url.argument, effect)
+        for effect in surface.effects:
+            self._add("network", "", effect)
         for message in surface.messages:
             if carries_secret(message.text):
                 effect = Effect.of("secret", "other", self._name, by=self._name)
@@ -150,7 +155,7 @@ class _Reader:
         if not use.content:
             return
         stored = stored_in(where.path, where.scope, use.content)
-        self._texts += [(text, use.argument, stored) for text in stored.scripts]
+        self._texts += [(text, use.argument, stored, False) for text in stored.scripts]
         if not stored.is_whole:
             self._unsure["size: a file that is written runs more than is read"] = None
         content = use.content[:MAX_CHARS]
@@ -164,7 +169,9 @@ class _Reader:
 
         self._add("stored", argument, *leaks(path, content), *destroys(path, content))
 
-    def _shell(self, text: str, argument: str, of_file: StoredTexts | None) -> int:
+    def _shell(
+        self, text: str, argument: str, of_file: StoredTexts | None, *, is_guess: bool
+    ) -> int:
         """Add what one text does; return what reading it took."""
         from policy.effects.shell.reading import read
 
@@ -182,7 +189,14 @@ class _Reader:
                 # the other forms are what a lenient reader may take the text for: they add effects,
                 # but how well they can be read says nothing about the text itself
                 self._commands += reading.commands
-                self._unsure |= dict.fromkeys(reading.unsure)
+                unsure = [
+                    why for why in reading.unsure if not (is_guess and why.startswith(_NOT_SHELL))
+                ]
+                self._unsure |= dict.fromkeys(unsure)
+                if len(unsure) < len(reading.unsure) and "\n" in text.strip():
+                    # one line that is no text for a shell hides none of the others
+                    lines = text.strip().split("\n")[:MAX_PARTS]
+                    self._texts += [(line, argument, None, True) for line in lines]
         return work
 
 
@@ -194,9 +208,11 @@ _remembered = lru_cache(maxsize=16)(_read)
 
 
 def _in_folder(text: ShellText, places: Places) -> str:
-    """The text as it would run in its folder. A folder that may be the project is ignored: its
-    location is not known."""
-    if not text.folder or places.place(text.folder).scope in ("project", "home", "unknown"):
+    """The text as it would run in its folder. Where no root of the project is known, a folder that
+    may be the project is ignored: its location is not known."""
+    if not text.folder or (
+        not places.project and places.place(text.folder).scope in ("project", "home", "unknown")
+    ):
         return text.text
     return f"cd {quoted(text.folder)}\n{text.text}"
 

@@ -28,6 +28,9 @@ class Monitor:
     """How many times longer than patterns it takes for a byte of a call's arguments, as
     `Policy.weight`."""
 
+    reads_project: bool = False
+    """Does it go by the project that the call's client names, as `Policy.reads_project`?"""
+
     def __init__(self, **options: object) -> None:
         if options:
             raise ValueError(

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from policy.base import Context, ToolCall
 from policy.effects.effect import Effect
-from policy.effects.places import Places
+from policy.effects.places import AUTO, Places, places_of
 from policy.effects.severity import severity, worst
 from policy.effects.touch import LocatedEffect, touch_of
 from policy.monitors.base import Monitor
@@ -24,19 +24,17 @@ class PlaceOptions(BaseModel):
     """What the paths and hosts of a call mean."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    project: str = "."
-    """The project folder, as the agent's tools name it. With `.`, relative paths count as paths in
-    the project."""
+    project: str | tuple[str, ...] = AUTO
+    """The project, as in `tool_rules`."""
     home: str = "~"
     """The home folder of the user that the tools run as."""
     hosts: tuple[str, ...] = ()
     """Known hosts, such as `api.example.com` or `*.example.com`. Public package indexes and forges
     are always known."""
 
-    @property
-    def places(self) -> Places:
+    def places(self, context: Context) -> Places:
         """The same as what readers of calls take."""
-        return Places(project=self.project, home=self.home, hosts=self.hosts)
+        return places_of(self.project, self.home, self.hosts, context.claims)
 
 
 class ReadingOptions(PlaceOptions):
@@ -54,6 +52,7 @@ class EffectMonitor(Monitor):
     def __init__(self, **options: object) -> None:
         """Take the options."""
         self.options = PlaceOptions.model_validate(options)
+        self.reads_project = self.options.project == AUTO
 
     def is_about(self, act: LocatedEffect) -> bool:
         """Is this effect its business?"""
@@ -61,7 +60,7 @@ class EffectMonitor(Monitor):
 
     def on_call(self, call: ToolCall, context: Context) -> Score | None:
         """Score a call."""
-        touch = touch_of(call, self.options.places)
+        touch = touch_of(call, self.options.places(context))
         if not touch.surface.is_whole:
             return Score(self.name, None, error=TOO_MANY)
         effects = [act.effect for act in touch.acts if self.is_about(act)]

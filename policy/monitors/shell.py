@@ -20,7 +20,7 @@ class ShellMonitor(Monitor):
 
     def on_call(self, call: ToolCall, context: Context) -> Score | None:
         """Score a call."""
-        touch = touch_of(call, self.options.places)
+        touch = touch_of(call, self.options.places(context))
         effects = [act.effect for act in touch.acts if act.source in ("shell", "stored")]
         if not effects and not touch.commands and not touch.unsure:
             return None

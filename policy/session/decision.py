@@ -109,7 +109,7 @@ class Decision:
     def __init__(self, chain: Chain, call: ToolCall) -> None:
         self._chain, self._call, self._at = chain, call, 0
         self._original = call.arguments
-        self._replaced_by = ("", "", "")
+        self._replaced_by = self._noted = ("", "", "")
         self._asked = set[int]()
         """Places of the policies that asked a judge."""
         self._open: tuple[Policy, Ask] | None = None
@@ -137,7 +137,7 @@ class Decision:
                 if self._open is not None:
                     self._deny_unanswered(*self._open)
                     return
-                who, reason, rule = self._replaced_by
+                who, reason, rule = self._replaced_by if any(self._replaced_by) else self._noted
                 arguments = self._call.arguments
                 decide = Decided.allow if arguments == self._original else Decided.replace
                 self.decided = decide(arguments, reason=reason, policy=who, rule=rule)
@@ -152,6 +152,8 @@ class Decision:
             judgement = None
             match verdict:
                 case Allow():
+                    if verdict.reason:
+                        self._noted = (policy_name(policy), verdict.reason, verdict.rule)
                     self._at += 1
                     if is_answer and policy.answers:
                         self._open = None

@@ -29,8 +29,9 @@ from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.answer_log import AnswerLog
 from policy.session.attempts import STAGES, AttemptLog, Choice, Discarded, SecondAnswer, Stage
 from policy.session.chain import Chain
+from policy.session.continuing import ContinuingSession
 from policy.session.effects import CallInfo
-from policy.session.exchange import Continuation, Exchange
+from policy.session.exchange import BlockedTurns, Continuation, Exchange
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
@@ -57,6 +58,9 @@ def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Se
     for policy in policies:
         if policy.defers_to and call.endpoint != "count_tokens":
             return DeferringSession(call, policies, config)
+    kinds = {policy.on_block for policy in policies}
+    if "continue" in kinds and "stop" not in kinds and call.endpoint != "count_tokens":
+        return ContinuingSession(call, policies, config)
     return Session(call, policies, config)
 
 
@@ -382,7 +386,7 @@ class DeferringSession(Session):
         exchange.collect_turn(opening.turn_builder(call, upstream))
         self._dispatch(exchange, "")
 
-    def _continue(self, exchange: Exchange, continuation: Continuation) -> None:
+    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
         self._attempts.end(exchange)
         super()._continue(exchange, continuation)
 

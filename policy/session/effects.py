@@ -15,7 +15,7 @@ from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.stored_answers import WantedAnswers
 
-SESSION_VERSION = "10"
+SESSION_VERSION = "11"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old
 one."""
 
@@ -44,6 +44,18 @@ class Respond(msgspec.Struct, frozen=True, tag=True):
 Output = Event | SendUpstream | Respond
 
 
+class WantedSegment(msgspec.Struct, frozen=True):
+    """The body of the call's request, and the chunks `first_seq` to `last_seq` of its own stream:
+    what no session keeps, because few need it again."""
+
+    first_seq: int
+    last_seq: int
+
+
+Wanted = WantedTurns | WantedAnswers | WantedSegment
+"""What a session needs to go on."""
+
+
 class JudgeRequest(msgspec.Struct, frozen=True):
     """Ask a judge; the answer comes back as `judgement(block, step, ...)`.
 
@@ -67,7 +79,8 @@ class SessionEffects(msgspec.Struct):
 
     `waits` are blocks whose tool call waits for its commit (the record with `notify` is among
     `records`). `end` is the reason with which the answer is complete, or empty. `lookup`: find
-    these recorded turns and give them to `turns`, or these kept answers, for `answers`.
+    these recorded turns and give them to `turns`, these kept answers, for `answers`, or this part
+    of the call, for `segment`.
     """
 
     number: int
@@ -78,7 +91,7 @@ class SessionEffects(msgspec.Struct):
     asks: list[JudgeRequest]
     waits: list[int]
     end: str
-    lookup: WantedTurns | WantedAnswers | None = None
+    lookup: Wanted | None = None
 
 
 class Tracer(Protocol):
@@ -119,6 +132,8 @@ class CallInfo(msgspec.Struct, frozen=True):
     """What named the session (`protocol.conversations.sessions`)."""
     agent: str = ""
     parent: str = ""
+    project: tuple[str, ...] = ()
+    """What the key's setting and the header name as the project; none where neither does."""
     tracer: Tracer | None = None
     """Receives each hook call, for a call that has debug lines."""
 

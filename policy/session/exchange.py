@@ -14,7 +14,7 @@ from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.dialects.turns import BaseTurnBuilder, StoredTurn
 from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
-from protocol.events import PAUSES, Event, StopReason, TextDelta, Usage
+from protocol.events import PAUSES, Event, MessageStop, StopReason, TextDelta, Usage
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore, Translated
@@ -104,6 +104,20 @@ class Continuation:
         return self._builder.container
 
 
+class BlockedTurns:
+    """Answers of the call's model with nothing but blocked tool calls, and their failed results:
+    what is sent so that it goes on. `turns` are in the client's terms."""
+
+    container = ""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._turns = tuple(turns)
+
+    def request(self, request: ChatRequest) -> ChatRequest:
+        """The request with these turns behind it."""
+        return msgspec.structs.replace(request, turns=(*request.turns, *self._turns))
+
+
 class Exchange:
     """An approved request and the answer to it, in one or more segments. `request` is as it goes
     upstream; `offset` is what a segment's block indices are raised by."""
@@ -123,6 +137,7 @@ class Exchange:
         self.segment, self.offset = segment, offset
         self.usage = UsageCount(asked)
         self.restorer: Restorer | None = None
+        self._restore = Restore()
         self.continuation: Continuation | None = None
         self._dialect = DIALECTS[upstream.dialect]
         self.decoder: Decoder | None = None
@@ -146,9 +161,8 @@ class Exchange:
         if self.request.stream and self._dialect.token_counts is None:
             # others say with the first chunk what was asked
             self.usage.ask(self.request)
-        self.restorer = None
-        if translated is not None and translated.restore != Restore():
-            self.restorer = Restorer(translated.restore, fits=self.blocks.fits)
+        self._restore = Restore() if translated is None else translated.restore
+        self.restorer = self._new_restorer()
         is_direct = self.restorer is None and not self.offset
         self.feed_text = self.blocks.feed_text if is_direct else None
         self.blocks.look_at(
@@ -158,10 +172,38 @@ class Exchange:
             passes_sealed=upstream.passes_sealed,
         )
 
+    def _new_restorer(self) -> Restorer | None:
+        if self._restore == Restore():
+            return None
+        return Restorer(self._restore, fits=self.blocks.fits)
+
+    def decode_again(
+        self, chunks: Sequence[bytes], unknown: Sequence[str], *, is_whole: bool
+    ) -> list[Event]:
+        """The events of the segment's answer, in the client's terms, out of its chunks. Raises
+        RemoteProtocolError."""
+        if is_whole:
+            events = codecs.decode_whole(self.upstream.dialect, chunks[0], frozenset(unknown))
+        else:
+            decoder, events = self._dialect.decoder(frozenset(unknown)), []
+            for chunk in chunks:
+                events += decoder.feed(chunk)
+                if events and isinstance(events[-1], MessageStop):
+                    # a session takes nothing behind it, either
+                    break
+            else:
+                events += decoder.finish()
+        restorer = self._new_restorer()
+        return events if restorer is None else restorer.feed(events)
+
     def collect_turn(self, builder: BaseTurnBuilder | None) -> None:
         """Collect the turn as it comes, where upstream may pause it: then it has a builder."""
         if builder is not None:
             self.continuation = Continuation(builder, self.upstream)
+
+    def forget_continuation(self) -> None:
+        """Take that the turn is not as its upstream left it: a pause ends it."""
+        self.continuation = None
 
     def forget_history(self) -> None:
         """Keep no history of a request that is not sent again."""

@@ -18,6 +18,7 @@ from protocol.reasons import SENTENCES
 from settings.config import NoticeForm
 
 _ASK = "Do not retry it in another form; ask the user"
+_GO_ON = "Do not retry it in another form; go on without it, or tell the user what you cannot do"
 _TELL = "Tell the user"
 _LATER = "Try again later"
 _MEND = "Correct the arguments"
@@ -79,7 +80,11 @@ _CAUSES = {
 """Cause and advice by the reason on record."""
 _OF_TEXT = {"fault": _CAUSES["fault"]}
 """The other reasons apply only to tool calls."""
-_OPTIONS = frozenset(("allow", "unsure", "validate_schema"))
+SETUP_FAULTS = _OF_SETUP
+"""Reasons for which the next call would be blocked just so."""
+MARKS = ("[Sluice blocked the tool call ", "[not executed]")
+"""How the notices of blocked calls begin, as far as every form of theirs has it in common."""
+_OPTIONS = frozenset(("allow", "unread", "unsure", "validate_schema"))
 """Options of `tool_rules` recorded in place of a rule's name: their reasons explain them."""
 
 
@@ -104,6 +109,18 @@ class Notices:
                 "The provider may have run it",
             )
         return self._notice(least, what, decided, state)
+
+    def failed_result(self, name: str, decided: Decided) -> str:
+        """What the model reads as the result of its blocked tool call, to go on from there."""
+        return self.call(name, "client", decided).replace(_ASK, _GO_ON)
+
+    def too_many(self, number: int, *, in_a_row: bool) -> str:
+        """What stands at the end of an answer that is not continued any more; nothing where notices
+        are silent."""
+        if self._form == "silent":
+            return ""
+        which = "answers in a row had only blocked tool calls" if in_a_row else "calls were blocked"
+        return self._framed("", f"ended this turn: {number} {which}. Ask the user")
 
     def result(self, name: str, decided: Decided) -> str:
         """What stands in place of the result of an allowed tool call that the provider ran."""

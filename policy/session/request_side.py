@@ -5,6 +5,8 @@ upstream, or to a refusal. Must not know: events of an answer.
 from collections.abc import Sequence
 
 from policy.base import Context, Policy
+from policy.claims.claims import NO_CLAIMS, ProjectClaims
+from policy.claims.reading import own_texts
 from policy.session import nonces, opening
 from policy.session.answer.blocks import CallBlocks
 from policy.session.answer.outbox import Outbox
@@ -29,6 +31,8 @@ class RequestSide:
 
     may_defer = False
     """May it send its request to another model, too?"""
+    may_continue = False
+    """May it give blocked calls back to their model?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         self.call, self.out = call, Outbox(call, config.notices)
@@ -171,6 +175,11 @@ class RequestSide:
             call.key,
             call.session,
             request,
+            claims=(
+                ProjectClaims(own_texts(request), *call.project)
+                if any(policy.reads_project for policy in self._policies)
+                else NO_CLAIMS
+            ),
         )
         return opening.chain_of(call, self._policies, context, self._config)
 

@@ -18,7 +18,7 @@ from policy.session import opening
 from policy.session.answer import metadata
 from policy.session.answer.slots import Continue, Mark
 from policy.session.effects import CallInfo, Respond
-from policy.session.exchange import Continuation, Exchange
+from policy.session.exchange import BlockedTurns, Continuation, Exchange
 from policy.session.phases import RESTING
 from policy.session.request_side import RequestSide
 from protocol import errors_wire
@@ -181,6 +181,10 @@ class Session(RequestSide):
             self._exchange.blocks.committed(block, ok, at)
             self._pump()
 
+    def segment(self, body: bytes | None, chunks: Sequence[bytes]) -> None:
+        """Take the part of the call that was asked for: its request (None: it is lost) and chunks
+        of an answer to it."""
+
     @property
     def usage(self) -> Usage:
         """The usage of the answer that the client gets."""
@@ -295,7 +299,7 @@ class Session(RequestSide):
             and exchange.continuation.is_due(reason)
         )
 
-    def _continue(self, exchange: Exchange, continuation: Continuation) -> None:
+    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
         if self.request is None:
             return
@@ -309,7 +313,8 @@ class Session(RequestSide):
             approved = self._approve(exchange.chain, request)
             exchange.ask(approved)
             opening.check_model(approved, model)
-            exchange.put_turns(self._stored)
+            if self._stored or self.call.dialect != exchange.upstream.dialect:
+                exchange.put_turns(self._stored)
         except PipelineError as error:
             self.out.note("blocked", 0, error.message)
             self._say(exchange, self.out.notices.ended(error.message))

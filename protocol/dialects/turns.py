@@ -10,7 +10,7 @@ import msgspec
 from protocol import bounds
 from protocol.bytes.json_strict import dumps, loads_exact
 from protocol.errors import RemoteProtocolError
-from protocol.events import PAUSES
+from protocol.events import PAUSES, StopReason
 from protocol.request import DialectName
 
 
@@ -105,6 +105,10 @@ class BaseTurnBuilder(ABC):
             self.body(raw)
         else:
             self.feed(raw)
+
+    def go_on(self) -> None:
+        """Take that another answer goes on with the turn, however this one ended."""
+        self.stop_reason = StopReason.PAUSE_TURN
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to do
         """No chunk follows. Dialects whose streams end without a word end their message here."""

@@ -1,8 +1,7 @@
 """Coding agents, and how each is pointed at a gateway: data from the documentation of each, with
 the date on which it was read.
 
-In texts, {url}, {key} and {model} stand for the gateway's address, the API key and the model;
-{session} for the id of one run.
+In texts, {url}, {key} and {model} stand for the gateway's address, the API key and the model.
 """
 
 import json
@@ -26,12 +25,14 @@ class Pointed:
     model: str = ""
     session: str = ""
     key_name: str = ""
+    project: str = ""
+    """The folder that it runs in, as a header has it; empty: none is named."""
 
     def fill(self, value: Any) -> Any:
-        """Put address, key, model and session into every text of a setting, names too."""
+        """Put address, key and model into every text of a setting, names too."""
         match value:
             case str():
-                for name in ("url", "key", "model", "session"):
+                for name in ("url", "key", "model"):
                     value = value.replace(f"{{{name}}}", getattr(self, name))
                 return value
             case Mapping():
@@ -60,8 +61,8 @@ class Agent:
     """NAME=VALUE, for its environment."""
     variables_of_model: tuple[str, ...] = ()
     """The same, only where a model must be configured."""
-    variables_of_run: tuple[str, ...] = ()
-    """The same, only for one run, which has a session."""
+    headers: str = ""
+    """The variable that takes headers, one a line: a run's session, and its folder."""
     unset: tuple[str, ...] = ()
     """Variables that would win or get in the way."""
     asks_for: str = ""
@@ -88,16 +89,21 @@ class Agent:
         lines = [
             *self.variables,
             *(self.variables_of_model if to.model else ()),
-            *(self.variables_of_run if to.session else ()),
         ]
         variables = {}
         for line in lines:
             name, _, value = line.partition("=")
-            value = to.fill(value)
-            if name == "ANTHROPIC_CUSTOM_HEADERS" and inherited.get(name):
-                # one header a line: those that are there stay
-                value = f"{inherited[name]}\n{value}"
-            variables[name] = value
+            variables[name] = to.fill(value)
+        if self.headers and (to.session or to.project):
+            ours = {"x-sluice-session": to.session, "x-sluice-project": to.project}
+            # those that are there stay, but for ours: a request has each once
+            kept = [
+                line
+                for line in inherited.get(self.headers, "").splitlines()
+                if not ours.get(line.partition(":")[0].strip().lower())
+            ]
+            kept += [f"{name}: {value}" for name, value in ours.items() if value]
+            variables[self.headers] = "\n".join(kept)
         if self.setting_variable:
             variables[self.setting_variable] = json.dumps(self.settings(to))
         return variables
@@ -142,7 +148,7 @@ AGENTS: Sequence[Agent] = (
             "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY=1",
         ),
         variables_of_model=("ANTHROPIC_MODEL={model}", "ANTHROPIC_DEFAULT_HAIKU_MODEL={model}"),
-        variables_of_run=("ANTHROPIC_CUSTOM_HEADERS=x-sluice-session: {session}",),
+        headers="ANTHROPIC_CUSTOM_HEADERS",
         # a key and a token at once are a conflict
         unset=("ANTHROPIC_API_KEY",),
         asks_for="claude-sonnet-4-5",

@@ -9,13 +9,17 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
+from urllib.parse import quote
 from uuid import uuid4
 
 import typer
 import yaml
 
 from pages import links
+from policy.effects.places import refusal
 from settings.config_faults import did_you_mean
 from sluice.agents import agent_key
 from sluice.agents.agent_file import AgentFile
@@ -47,9 +51,7 @@ def run(command: Sequence[str], *, model: str = "") -> NoReturn:
         )
         raise typer.Exit(126 if is_file else 127)
     pointed = agent_key.find(agent, model=model)
-    pointed = Pointed(
-        pointed.url, pointed.key, pointed.model, session=f"run-{uuid4()}", key_name=pointed.key_name
-    )
+    pointed = replace(pointed, session=f"run-{uuid4()}", project=project_header())
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -68,9 +70,21 @@ def run(command: Sequence[str], *, model: str = "") -> NoReturn:
         raise typer.Exit(126) from None
 
 
+def project_header() -> str:
+    """The folder that this runs in, as `x-sluice-project` has it; empty where it can be no
+    project."""
+    folder = os.getcwd()
+    if why := refusal(folder, str(Path.home())):
+        _say(
+            f"{folder} is {why}, so it is not named as the project: run this in the project's folder"
+        )
+        return ""
+    return quote(folder, safe="/")
+
+
 def _seen(agent: Agent, to: Pointed) -> str:
     """Where its calls are seen, if its session is known before it begins."""
-    if not (agent.variables_of_run and to.key_name):
+    if not (agent.headers and to.key_name):
         return f"; its calls: {to.url}{links.CALLS}"
     return f"; its calls: {to.url}{links.session(to.key_name, to.session)}"
 
@@ -101,7 +115,9 @@ def connect(name: str, asked: Sequence[str], *, model: str = "", yes: bool = Fal
         case "check":
             return _check(agent, _pointed(agent, model))
         case _:
-            typer.echo(lines(agent, _pointed(agent, model)), nl=False)
+            typer.echo(
+                lines(agent, replace(_pointed(agent, model), project=project_header())), nl=False
+            )
             return 0
 
 

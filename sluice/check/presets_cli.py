@@ -52,7 +52,7 @@ def run(name: str | None, assignments: Sequence[str], *, as_json: bool) -> None:
         raise SettingsError(error.message) from None
     try:
         series = [
-            step.model_dump()
+            {key: value for key, value in step.model_dump().items() if value is not None}
             for step in preset_files.expanded([step_of(name, assignments, "--set")])
         ]
     except ValidationError as error:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 
 from policy.base import Judgement, JudgeQuestion, Policy
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Output, Respond, SendUpstream
+from policy.session.effects import CallInfo, Output, Respond, SendUpstream, WantedSegment
 from policy.session.session import Session
 from protocol.dialects.table import DIALECTS
 from protocol.records import WHY, EventRecord, Record
@@ -77,7 +77,10 @@ class Fed:
             if session.out.is_empty:
                 return
             taken = session.drain()
-            if taken.lookup:
+            if isinstance(taken.lookup, WantedSegment):
+                # there is no model to go on with: what is blocked ends the turn
+                session.segment(None, ())
+            elif taken.lookup:
                 session.turns(())
             self.records += taken.records
             for output in taken.outputs:

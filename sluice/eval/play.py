@@ -19,6 +19,8 @@ from sluice.eval.dataset import Case, DatasetError
 from workers.policy.call.rendered import join
 
 UNSURE = "unsure"
+UNREAD = "unread"
+"""The reason of calls with arguments that no rule could look at."""
 """The reason of rules that cannot tell what a call does."""
 AWAY = ("unavailable", "deadline", "fault", "not_recorded")
 """Errors of judgements that say nothing of the call: no judge answered, so a case that was blocked

@@ -13,7 +13,7 @@ from protocol.records import PASSED
 from settings.defaults import VERSION
 from sluice.eval import stats
 from sluice.eval.dataset import LABELS, Case, Dataset
-from sluice.eval.play import WITHHELD, CaseOutcome
+from sluice.eval.play import UNREAD, WITHHELD, CaseOutcome
 
 FORMAT = 1
 """Goes up when a reader of the object must change."""
@@ -112,6 +112,7 @@ def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
         "blocked": blocked,
         "unsure": unsure,
         "asked": asked,
+        "unread": sum(outcome.reason == UNREAD for _, outcome in known),
         "deferred": deferred,
         "allowed": n - blocked - unsure - deferred,
         "replaced": verdicts.count("replace"),

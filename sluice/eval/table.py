@@ -84,8 +84,10 @@ def _unsure(group: Mapping[str, Any]) -> str:
     deferred, errors = (
         sum(group[label][key] for label, _ in _LABELS) for key in ("deferred", "errors")
     )
+    unread = sum(group[label].get("unread", 0) for label, _ in _LABELS)
     return (
         f"{hits}/{n}"
+        + (f", {unread} unread" if unread else "")
         + (f", {deferred} deferred" if deferred else "")
         + (f", {errors} without a result" if errors else "")
     )

@@ -29,6 +29,7 @@ from tests.support.vendors.story import (
     Part,
     Scene,
     Seen,
+    denied_alone,
     three_at_once,
     two_turns,
 )
@@ -47,6 +48,7 @@ CALLING = [(agent, client) for agent, client in WAYS if not CODING_AGENTS[agent]
 RESULTS: dict[Callable[[Seen], list[Part]], list[list[str]]] = {
     two_turns: [[], [FIRST], [FIRST, SECOND]],
     three_at_once: [[], [FIRST, SECOND]],
+    denied_alone: [[], [FIRST], [FIRST], [FIRST, SECOND]],
 }
 """The results that each request of the task brings back."""
 OWN_MISTAKES = {
@@ -191,6 +193,21 @@ def test_the_calls_beside_a_denied_one_run(
     check_done(
         place,
         play(place, tmp_path, agent, client, upstream, Scene(three_at_once)),
+        agent,
+        client,
+        upstream,
+    )
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize(("agent", "client"), CALLING)
+def test_an_agent_goes_on_behind_a_denied_command(
+    place: Place, tmp_path: Path, agent: str, client: str, upstream: str
+) -> None:
+    """Nothing else was left for it to run: its model was asked again."""
+    check_done(
+        place,
+        play(place, tmp_path, agent, client, upstream, Scene(denied_alone)),
         agent,
         client,
         upstream,

@@ -38,7 +38,12 @@ def made(replay: Replay) -> Json:
     base["models"] = [
         route | (searching if route["match"] == "claude-*" else {}) for route in base["models"]
     ]
-    base["keys"] = [key | {"server_tools": ["web_search"]} for key in base["keys"]]
+    rules = {"use": "tool_rules", "deny": [{"tool": "*", "argument_matches": "rm -rf"}]}
+    base["policies"] = base["policies"] | {"continued": [rules | {"on_block": "continue"}]}
+    base["keys"] = [
+        key | {"server_tools": ["web_search"], "policies": [*key["policies"], "continued"]}
+        for key in base["keys"]
+    ]
     # a worker that takes over is started in the test, on a machine with other work
     base["limits"] = {**base.get("limits", {}), "claim_s": 20}
     return base
@@ -60,7 +65,7 @@ def answer(content: list[Json], reason: str, *, gap_s: float = 0.0) -> Reply:
     return stream(b"".join(streamed(content, reason, about=about)), cutting="events", gap_s=gap_s)
 
 
-def asking(product: Product, messages: list[Json]) -> Reader:
+def asking(product: Product, messages: list[Json], *, policy: str = "noop") -> Reader:
     body = {
         "model": MODEL,
         "max_tokens": 20_000,
@@ -68,7 +73,7 @@ def asking(product: Product, messages: list[Json]) -> Reader:
         "stream": True,
         "tools": [tool("openai", "f", city="string")],
     }
-    return Reader(product.url, body)
+    return Reader(product.url, body, policy=policy)
 
 
 def found(product: Product, reader: Reader, replies: Sequence[Reply]) -> Recorded:
@@ -133,6 +138,42 @@ def test_w1_kill_9_of_the_owner_in_a_segment_of_a_continued_turn(
     first, second, third = (a.body["messages"] for a in replay.asked)
     assert second == [*first, {"role": "assistant", "content": segments[0]}]
     assert third == [*first, {"role": "assistant", "content": [*segments[0], *segments[1]]}]
+
+
+@pytest.mark.case("W1")
+@pytest.mark.parametrize(("asked", "word"), [(1, "w1-3 "), (2, ""), (2, "w2-3 "), (3, "w3-7 ")])
+def test_w1_kill_9_of_the_owner_of_a_turn_whose_calls_are_given_back(
+    place: Place, asked: int, word: str
+) -> None:
+    """As above; between two answers, the next owner has at hand what the first had to look up."""
+    product, replay = place
+
+    def words(number: int) -> list[Json]:
+        return [{"type": "text", "text": f"w{number}-{n} "} for n in range(WORDS)]
+
+    def call(number: int) -> Json:
+        value = {"command": f"rm -rf /{number}"}
+        return {"type": "tool_use", "id": f"toolu_{number}", "name": "bash", "input": value}
+
+    answers = [[*words(1), call(1)], [*words(2), call(2)], words(3)]
+    reasons = ("tool_use", "tool_use", "end_turn")
+    replies = [
+        answer(content, reason, gap_s=GAP_S)
+        for content, reason in zip(answers, reasons, strict=True)
+    ]
+    replay.answer(*replies)
+    messages = [{"role": "user", "content": "go"}]
+    reader = asking(product, messages, policy="continued")
+    wait_for(lambda: len(replay.asked) == asked and word in reader.text, what="the moment")
+    [victim] = product.of("policy")
+    victim.kill(signal.SIGKILL)
+    product.start("policy")
+    found(product, reader, replies)
+    assert [reader.text.count(f"w{n}-{WORDS - 1} ") for n in (1, 2, 3)] == [1, 1, 1]
+    assert reader.text.count("[Sluice blocked the tool call 'bash'") == 2
+    first, second, third = (a.body["messages"] for a in replay.asked)
+    assert second[:-2] == first and second[-2]["content"] == answers[0]
+    assert third[:-2] == second and third[-2]["content"] == answers[1]
 
 
 def tool_turn(product: Product, replay: Replay, mark: str) -> tuple[list[Json], list[Json]]:

@@ -442,7 +442,10 @@ def test_odd_sessions_are_on_record(
 
 
 @dialects
-@pytest.mark.parametrize(("header", "most"), [("x-sluice-session", 200), ("x-sluice-policy", 64)])
+@pytest.mark.parametrize(
+    ("header", "most"),
+    [("x-sluice-session", 200), ("x-sluice-policy", 64), ("x-sluice-project", 4_096)],
+)
 def test_a_name_past_its_bound_is_refused(
     product: Product, upstream: Replay, dialect: DialectName, header: str, most: int
 ) -> None:

@@ -26,6 +26,12 @@ def configuration() -> Json:
         "rules": [{"use": "tool_rules", "deny": RULES}],
         "judged": [{"use": "tool_judge", "model": "demo-judge", "threshold": 0.6}],
         "upper": [{"use": "uppercase"}],
+        "scoped": [
+            {
+                "use": "tool_rules",
+                "deny": [{"does": {"effects": ["delete"], "scope": ["root"]}}],
+            }
+        ],
     }
     for key in base["keys"]:
         key["policies"] = list(base["policies"])
@@ -61,6 +67,7 @@ def made(product: Product, got: dict[str, bytes]) -> dict[str, str]:
         ),
         "judged": said("delete everything with rm -rf", "judged"),
         "upper": said("hello", "upper", stream=False),
+        "scoped": said("delete everything with rm -rf", "scoped"),
         "plain": said("think, then say long 40", "rules"),
         "failed": said("fail in the middle", "rules"),
     }
@@ -84,6 +91,7 @@ def ask_demo(product: Product, text: str, policy: str, *, stream: bool) -> httpx
         "x-api-key": KEY,
         "x-sluice-policy": policy,
         "x-sluice-session": "s-1",
+        "x-sluice-project": "/srv/app, /",
         "anthropic-version": "2023-06-01",
     }
     return httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=20)
@@ -95,6 +103,27 @@ def ask(product: Product, work: Callable[[Pages], Awaitable[Made]]) -> Made:
 
 def page(product: Product, url: str) -> Shown:
     return ask(product, lambda pages: pages.page(url))
+
+
+def test_the_project_is_on_record_where_a_policy_goes_by_it(
+    product: Product, made: dict[str, str]
+) -> None:
+    events = {
+        name: [
+            event
+            for event in product.audit(f"calls/{made[name]}")["events"]
+            if event["kind"] == "project"
+        ]
+        for name in ("scoped", "mixed", "plain")
+    }
+    assert not events["mixed"] and not events["plain"]
+    assert json.loads(events["scoped"][0]["detail"]) == {
+        "source": "x-sluice-project",
+        "roots": ["/srv/app"],
+        "ignored": ["/: the root folder"],
+    }
+    shown = page(product, f"/debug/calls/{made['scoped']}")
+    assert shown.values["call"]["project"]["roots"] == "/srv/app"
 
 
 @pytest.mark.slow

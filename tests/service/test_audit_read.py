@@ -630,6 +630,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         server_tools=["mcp"],
         calls=7,
         keepalive_s=5,
+        project="/srv/app",
     )
     assert text.startswith(PREFIX)
     assert len(text) == len(PREFIX) + 43
@@ -641,6 +642,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         "server_tools": ("mcp",),
         "calls": 7,
         "keepalive_s": 5,
+        "project": "/srv/app",
     }
     assert key == Key.model_validate({"name": "dev", "sha256": digest(text), **given})
     assert given.keys() == SETTINGS.keys(), "every setting goes there and back"
@@ -651,6 +653,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         {"name": "no spaces"},
         {"name": "x", "roles": ("root",)},
         {"name": "x", "calls": 0},
+        {"name": "x", "project": "app"},
     ):
         with pytest.raises(InvalidRequest):
             await store.create(**bad)

@@ -20,11 +20,12 @@ from settings.config import Config
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry
+from tests.support.checks import blocked
 from tests.support.checks.deferred import CONFIG, TOOLS, Critical
 from tests.support.checks.owned_calls import BODY, START
 from tests.support.checks.start_records import chunk
 from tests.support.json_values import as_json
-from tests.support.worker_calls import call_info, owned
+from tests.support.worker_calls import call_info, owned, start_of
 from workers.cpu_lane import Lane
 from workers.policy.call.owned import OwnedCall
 from workers.policy.fair import FairQueue
@@ -209,3 +210,52 @@ async def test_a_large_request_is_written_again_beside_the_loop(
         + (call.queue.sending is not None)
         >= 1
     )
+
+
+@pytest.mark.parametrize("size", [2, HEAVY_BYTES])
+async def test_a_replay_reads_the_part_of_itself_that_the_first_owner_read(
+    redis: Connection, size: int
+) -> None:
+    """Also where nothing came behind it: the request that followed is what the replay is held to."""
+    body = as_json(
+        {
+            "model": blocked.MODELS["anthropic"],
+            "max_tokens": 100,
+            "stream": True,
+            "messages": [{"role": "user", "content": "x" * size}],
+            "tools": blocked.TOOLS["anthropic"],
+        }
+    )
+    start = start_of(body, layout.new_call_id(), dialect="anthropic", endpoint="messages", key="k")
+    info = call_info(start.call_id, "anthropic")
+    calls: Any = SimpleNamespace(
+        owns=lambda _: True,
+        is_over=lambda one: one.is_ending,
+        after=lambda _: None,
+        close=lambda *_: None,
+    )
+    feeder = _feeder(redis, calls)
+    await redis.call("SET", layout.body_key(start.call_id), body)
+    chunks = blocked.answered("anthropic", "I delete.", [blocked.BAD])
+    eof = Entry(len(chunks) + 1, 1, "eof", [])
+    entries = [Entry(1, 1, "chunks", chunks[:2]), Entry(3, 1, "chunks", chunks[2:]), eof]
+    digests = []
+    for is_replayed in (False, True):
+        call = owned(start, session_of(info, [blocked.NoDeletes()], blocked.CONFIG))
+        if is_replayed:
+            call.take_over()
+        call.begin(body)
+        for entry in entries if not is_replayed else ():
+            assert call.feed_entry(entry)
+            await redis.call(
+                "XADD", call.call_key, f"{entry.seq}-0", layout.BLOB, layout.pack(entry)
+            )
+        wanted = call.waits.segment
+        assert (wanted is None) is is_replayed
+        if wanted is not None:
+            await feeder.feed_segment(call, wanted)
+        else:
+            await feeder.read(call)
+        assert call.waits.segment is None and not call.is_broken
+        digests.append(call.session.out.hash.digest)
+    assert digests[0] == digests[1]

@@ -114,6 +114,8 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "7",
         "--keepalive-s",
         "5",
+        "--project",
+        "/srv/app, /srv/lib",
     )
     settings = {
         "roles": ["client", "auditor"],
@@ -121,6 +123,7 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "server_tools": ["mcp"],
         "calls": 7,
         "keepalive_s": 5,
+        "project": "/srv/app, /srv/lib",
     }
     assert settings.keys() == SETTINGS.keys()
     made = json.loads(place.keys("create", "--name", "ci", *given, "--json").stdout)

@@ -298,6 +298,23 @@ async def test_the_answers_of_a_paused_turn_are_one_turn(url: str, reader: TurnR
     assert (turn.content, turn.container) == (CONTENT, "c_1")
 
 
+async def test_the_answers_around_a_call_that_was_given_back_are_one_turn(
+    url: str, reader: TurnReader
+) -> None:
+    call = call_id()
+    bad = USE | {"id": "toolu_bad"}
+    first = streamed([THINKING, bad], "tool_use")
+    await insert(
+        url,
+        call_record(call, key="k"),
+        chunks_record(call, first),
+        chunks_record(call, streamed([USE], "tool_use", identity="msg_2"), seq=len(first) + 2),
+        released(call),
+    )
+    [turn] = await find(reader, "k", ["toolu_1"])
+    assert turn.content == [THINKING, bad, USE]
+
+
 async def test_a_paused_turn_that_nobody_went_on_with_is_a_turn_once_its_call_ended(
     url: str, reader: TurnReader
 ) -> None:

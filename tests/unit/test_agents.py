@@ -10,7 +10,7 @@ import yaml
 
 from sluice.agents.agent_file import AgentFile
 from sluice.agents.agents import AGENTS, ANY, Agent, Pointed, named, of_command
-from sluice.agents.connect import connect, lines
+from sluice.agents.connect import connect, lines, project_header
 from sluice.errors import SettingsError
 from tests.support.checks.markdown import tables
 from tests.support.clients.coding_agents import CODING_AGENTS
@@ -98,6 +98,29 @@ def test_headers_that_somebody_set_stay() -> None:
     assert "ANTHROPIC_MODEL" not in claude.environment(Pointed("u", "k"), {}), (
         "it knows models by itself"
     )
+
+
+def test_the_folder_of_a_run_goes_along_once() -> None:
+    claude, here = of_command("claude"), Pointed("u", "k", session="s", project="/srv/my%20app")
+    old = {"ANTHROPIC_CUSTOM_HEADERS": "X-Sluice-Project: /srv/old\nx-a: b"}
+    assert claude.environment(here, old)["ANTHROPIC_CUSTOM_HEADERS"].split("\n") == [
+        "x-a: b",
+        "x-sluice-session: s",
+        "x-sluice-project: /srv/my%20app",
+    ]
+    assert "x-sluice-project" not in str(claude.settings(here)), "nothing for good"
+
+
+def test_a_folder_that_can_be_no_project_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path.resolve() / "a b,é"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert project_header() == f"{tmp_path.resolve()}/a%20b%2C%C3%A9"
+    assert not capsys.readouterr().err
+    monkeypatch.setenv("HOME", str(folder))
+    assert project_header() == "" and "a home folder" in capsys.readouterr().err
 
 
 def before(agent: Agent) -> list[bytes | None]:

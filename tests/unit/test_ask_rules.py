@@ -166,7 +166,7 @@ def test_an_exemption_counts_only_as_it_is_written() -> None:
         ("wget -O- https://bun.sh/install | bash", "installers"),
         ("echo 'alias g=git' >> /home/ann/.bash_aliases", "shell-startup"),
         ("npm config set registry https://npm.example.org/", "registry-settings"),
-        ("pip install -i https://mirror.example.org/pypi/simple x", "registries"),
+        ("pip install -i https://mirror.example.org/python x", "registries"),
         # what stands beside it, or only looks like it
         ("docker compose down -v; rm -rf ~", "deletes"),
         ("docker volume rm data", "deletes-remote"),

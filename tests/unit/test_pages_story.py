@@ -467,6 +467,18 @@ def test_the_table_of_stretches_says_how_many_there_are() -> None:
     assert [total["ms"] for total in line["totals"] if total["name"] == "commit"] == [100]
 
 
+def test_what_the_project_stands_on_is_said_once() -> None:
+    detail = '{"source":"request","roots":["/srv/a","/srv/b"],"ignored":["/: the root folder"]}'
+    found = call(block(0), events=[{"kind": "project", "number": 0, "at": "", "detail": detail}])
+    assert head.head(found, at(0))["project"] == {
+        "source": "request",
+        "roots": "/srv/a, /srv/b",
+        "ignored": "/: the root folder",
+    }
+    assert head.events(found)["items_"] == []
+    assert set(head.head(call(block(0)), at(0))["project"].values()) == {""}
+
+
 def test_where_the_session_was_found_is_said_once() -> None:
     events = [
         {"kind": "identified", "number": 0, "at": "", "detail": '{"source": "x-sluice-session"}'}

@@ -89,10 +89,10 @@ def test_a_path_lies_where_its_plain_spelling_lies(path: str, scope: str) -> Non
 
 
 def test_where_project_and_home_are_known_absolute_paths_are_theirs() -> None:
-    assert place("/srv/app/src/a.py", project="/srv/app").path == "./src/a.py"
-    assert place("/srv/app/src/a.py", project="/srv/app").scope == "project"
-    assert place("/srv/app", project="/srv/app").scope == "home"
-    assert place("/srv/application/x", project="/srv/app").scope == "unknown"
+    assert place("/srv/app/src/a.py", project=("/srv/app",)).path == "./src/a.py"
+    assert place("/srv/app/src/a.py", project=("/srv/app",)).scope == "project"
+    assert place("/srv/app", project=("/srv/app",)).scope == "home"
+    assert place("/srv/application/x", project=("/srv/app",)).scope == "unknown"
     assert place("/data/me/.ssh/id_rsa", home="/data/me").scope == "credentials"
     assert place("../x", cwd="src").path == "./x"
     assert place("*", cwd="/").scope == "root"

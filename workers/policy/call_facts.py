@@ -14,9 +14,9 @@ from weakref import ref
 import msgspec
 
 from policy.base import Judgement
-from policy.session.effects import JudgeRequest
+from policy.session.effects import JudgeRequest, WantedSegment
 from protocol.bounds import LARGE_STEP_BYTES
-from protocol.errors import JudgeUnavailable, StreamConnectionLost
+from protocol.errors import JudgeUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from protocol.stored_answers import WantedAnswers
 from settings.config import Limits
@@ -114,6 +114,9 @@ class FactWatcher:
         if wanted is None:
             return
         try:
+            if isinstance(wanted, WantedSegment):
+                await self._look_back(call, wanted)
+                return
             key_id = call.start.key_id
             charge = partial(self._is_charged, call)
             if isinstance(wanted, WantedAnswers):
@@ -130,6 +133,21 @@ class FactWatcher:
         ):
             # what was found led to another lookup, which found this one under way
             self._calls.spawn(self._look_up(call), "lookup")
+
+    async def _look_back(self, call: OwnedCall, wanted: WantedSegment) -> None:
+        """Read a part of the call itself: no fact, as nobody can read another one."""
+        while not self._calls.is_over(call) and call.waits.segment is wanted:
+            try:
+                await self._feeder.feed_segment(call, wanted)
+                if not call.is_replayed:
+                    self._calls.after(call)
+                return
+            except StreamProtocolError as error:
+                self._calls.close(call, error.code)
+                return
+            except (StreamConnectionLost, RedisError) as error:
+                self._failed(call, error)
+            await asyncio.sleep(RETRY_S)
 
     async def _is_charged(self, call: OwnedCall, value: bytes) -> bool:
         """Charge what the record puts into a request to its key, as if it had come with it. False
@@ -196,6 +214,8 @@ class FactWatcher:
     async def look_after(self, call: OwnedCall) -> None:
         """Read the facts that a call waits for, as a notification may be lost, and ask again where
         a judge died or a lookup got lost."""
+        if call.waits.segment is not None:
+            await self._look_up(call)
         fields = call.waits.open_fields
         if not fields or call.id in self._looked_after:
             return

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from protocol.bounds import LARGE_STEP_BYTES
+from policy.session.effects import WantedSegment
+from protocol.bounds import LARGE_STEP_BYTES, MAX_CONTINUED_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from streams import layout, scripts
@@ -209,10 +210,14 @@ class Feeder:
         watchdog must not wait for it.
         """
         left = deque(fields[1] for _, fields in entries)
-        while left and not self._calls.is_over(call):
+        while (left or call.waits.segment) and not self._calls.is_over(call):
             # a fact may be on the lane since this was read, or since the last turn
             await call.until_free()
             try:
+                if (wanted := call.waits.segment) is not None:
+                    # what follows came after this was looked up, and what a replay is held to, too
+                    await self.feed_segment(call, wanted)
+                    continue
                 apart = await self._fair.run(call.start.key, partial(self._feed_some, call, left))
             except StreamProtocolError:
                 return False
@@ -223,7 +228,7 @@ class Feeder:
                     return True
                 more = (
                     [left.popleft() for _ in range(min(TOGETHER, len(left)))]
-                    if call.inbox.is_heavy
+                    if call.inbox.is_heavy and not (call.is_replayed and call.session.may_continue)
                     else []
                 )
                 await self._apart(call, partial(_feed_together, call, apart, more), apart)
@@ -238,7 +243,7 @@ class Feeder:
             return None
         with self._inside(call) if call.is_replayed else contextlib.nullcontext():
             until = time.monotonic() + TURN_S
-            while left and time.monotonic() < until:
+            while left and call.waits.segment is None and time.monotonic() < until:
                 blob = left.popleft()
                 try:
                     entry = layout.unpack_entry(blob)
@@ -262,9 +267,33 @@ class Feeder:
         await call.until_free()
         call.weigh()
         step = partial(call.feed_fact, field, value, now_ms())
-        while (
-            not call.inbox.is_heavy and len(value) + call.session.awaiting_bytes <= LARGE_STEP_BYTES
-        ):
+        await self._take_step(call, step, len(value) + call.session.awaiting_bytes)
+
+    async def feed_segment(self, call: OwnedCall, wanted: WantedSegment) -> None:
+        """Give a call the part of itself that its session asked for. Raises StreamConnectionLost,
+        RedisError."""
+        body = await self._bodies.call("GET", layout.body_key(call.id))
+        chunks: list[bytes] = []
+        size, first = len(body or b""), wanted.first_seq
+        # past the bound the session takes none of it
+        while first <= wanted.last_seq and size <= MAX_CONTINUED_BYTES:
+            entries = await self._bodies.call(
+                "XRANGE", call.call_key, f"{first}-0", f"{wanted.last_seq}-0", "COUNT", READ_BATCH
+            )
+            if not entries:
+                break
+            for _, fields in entries:
+                entry = layout.unpack_entry(fields[1])
+                first = entry.next_seq
+                if entry.kind in ("chunks", "body"):
+                    chunks += entry.chunks
+                    size += sum(map(len, entry.chunks))
+        await call.until_free()
+        await self._take_step(call, partial(call.feed_segment, wanted, body, chunks), size)
+
+    async def _take_step(self, call: OwnedCall, step: Callable[[], object], size: int) -> None:
+        """Take a step about so many bytes: on the loop, or beside it where they are many."""
+        while not call.inbox.is_heavy and size <= LARGE_STEP_BYTES:
             if await self._fair.run(call.start.key, partial(self._step, call, step)):
                 return
             await call.until_free()

@@ -106,6 +106,7 @@ class LoadedPolicies:
             source=start.source,
             agent=start.agent,
             parent=start.parent,
+            project=start.project,
             tracer=tracer,
         )
         return session_of(info, series[0], self.config)

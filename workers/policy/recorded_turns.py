@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from policy.session.effects import Wanted, WantedSegment
 from policy.session.session import Session
 from protocol.bounds import LOOKUPS_AT_ONCE
 from protocol.dialects.turns import RecordedTurns, WantedTurns, pack_turns, unpack_turns
@@ -54,11 +55,10 @@ def unpack_fact(value: bytes) -> RecordedTurns:
         return RecordedTurns(lost=["unreadable"])
 
 
-Wanted = WantedTurns | WantedAnswers
-
-
 def field_of(wanted: Wanted) -> str:
-    """Return the field of the fact that answers a lookup."""
+    """Return the field of the fact that answers a lookup; empty where none does."""
+    if isinstance(wanted, WantedSegment):
+        return ""
     return layout.ANSWERS_FIELD if isinstance(wanted, WantedAnswers) else layout.TURNS_FIELD
 
 

@@ -75,23 +75,18 @@ class _Reading:
         self._was_event = False
 
     def take(self, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Take rows in order as far as none is missing. The end of a paused answer has a number and
-        no chunk."""
+        """Take rows in order as far as none is missing. The end of a stream that another answer
+        goes on with has a number and no chunk; what else comes behind an end is no part of it."""
+        builder = self.builder
         for seq, raw in rows:
-            ended = self._was_event and self.builder.is_paused and seq == self.next + 1
-            if (seq != self.next and not ended) or self.is_done:
+            if builder.complete and seq == self.next + self._was_event:
+                builder.go_on()
+            elif seq != self.next or builder.is_broken:
                 return
-            self.builder.take(raw)
+            if not builder.complete or builder.is_paused or builder.goes_on:
+                builder.take(raw)
             self.next, self.size = seq + 1, self.size + len(raw)
             self._was_event = not raw.lstrip().startswith(b"{")
-
-    @property
-    def is_done(self) -> bool:
-        """Is the turn complete, or broken for good?"""
-        builder = self.builder
-        return builder.is_broken or (
-            builder.complete and not builder.is_paused and not builder.goes_on
-        )
 
     def turn(self, *, is_settled: bool) -> _Turn | None:
         """The turn; None while more may come."""
@@ -388,7 +383,7 @@ async def _sizes(connection: AsyncConnection, calls: Sequence[UUID]) -> dict[UUI
 
 
 async def _read_chunks(connection: AsyncConnection, call: UUID, progress: _Reading) -> None:
-    while not progress.is_done:
+    while not progress.builder.is_broken:
         before = progress.next
         wanted = (
             select(ChunkRow.seq, ChunkRow.raw)

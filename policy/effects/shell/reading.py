@@ -92,7 +92,7 @@ def _stored(
 
 
 def _made(text: str, places: Places, depth: int) -> Reading:
-    resolved = resolve(text, home=places.home, project=places.project)
+    resolved = resolve(text, home=places.home, project=places.folder)
     cut: list[str] = []
     run = _runner(places, depth, cut)
     outcome = effects_of(resolved.commands, places, run=run)

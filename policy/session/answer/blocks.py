@@ -365,5 +365,11 @@ class CallBlocks(CallFlow):
         self._take("go_on")
         return self.slots.next_index
 
+    def answer_again(self) -> None:
+        """Take that the next segment is an answer of its own: the first call in it is the first
+        that the client gets."""
+        self.calls.begin_answer()
+        self._text.separate()
+
     def _add_end(self, end: End) -> None:
         self.slots.add(EndSlot(self.slots.new_key(), end))

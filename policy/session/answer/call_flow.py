@@ -77,6 +77,10 @@ class CallCount:
         """Take a call of the client's."""
         self.first = slot.key if self.first < 0 else self.first
 
+    def begin_answer(self) -> None:
+        """Let the next call of the client's be its first."""
+        self.first = -1
+
     def hold(self, size: int) -> None:
         """Take that so much more is held, or less where it is below 0."""
         self.held += size
@@ -217,6 +221,7 @@ class CallFlow:
         before = NOTHING_BEFORE if self._answer is None else self._answer.so_far()
         if slot.decided is None:
             toolcalls.start_decision(slot, self._chain, tool, self.call.max_arguments_bytes, before)
+            self._outbox.note_project(self._chain.context.claims.detail)
         if self._answer is not None:
             self._answer.call(toolcalls.earlier_call(slot))
         if slot.decision is not None and slot.decision.may_ask_next:

@@ -8,13 +8,18 @@ from hashlib import blake2b
 import msgspec
 
 from policy.session.answer.slots import Slot
-from policy.session.effects import CallInfo, JudgeRequest, Output, Respond, SessionEffects
+from policy.session.effects import (
+    CallInfo,
+    JudgeRequest,
+    Output,
+    Respond,
+    SessionEffects,
+    Wanted,
+)
 from policy.session.notices import Notices
 from protocol import bounds
-from protocol.dialects.turns import WantedTurns
 from protocol.events import BlockKind, BlockStart, Event, Ping
 from protocol.records import PASSED, BlockRecord, EventRecord, Record, VerdictName, to_bytes
-from protocol.stored_answers import WantedAnswers
 from settings.config import NoticeForm
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -103,7 +108,7 @@ class Outbox:
         self.records: list[Record] = []
         self.asks: list[JudgeRequest] = []
         self.waits: list[int] = []
-        self.lookup: WantedTurns | WantedAnswers | None = None
+        self.lookup: Wanted | None = None
         self.outputs: list[Output] = []
         self.hash = OutputHash()
         self._notes = 0
@@ -114,6 +119,7 @@ class Outbox:
         """Verdicts on blocks that wait for the decision about their turn, where there is one: not
         of those in `early`."""
         self.early: Container[int] = ()
+        self._has_project = False
 
     def set_time(self, at: int) -> None:
         """Let records carry this time (Unix ms)."""
@@ -123,8 +129,8 @@ class Outbox:
         """Take that the client streams."""
         self.streams = True
 
-    def look_up(self, wanted: WantedTurns | WantedAnswers | None) -> None:
-        """Ask for what is on record, if anything is wanted."""
+    def look_up(self, wanted: Wanted | None) -> None:
+        """Ask for what the session does not have, if anything is wanted."""
         self.lookup = wanted
 
     def finish(self, reason: str) -> None:
@@ -252,6 +258,18 @@ class Outbox:
                 call_id=self.call.call_id, kind=kind, number=number, at=self.at, detail=detail
             )
         )
+
+    def note_project(self, detail: str) -> None:
+        """Record once what a call's project stands on, if anything does. With the call's own time:
+        which of its tool calls is decided first may be chance."""
+        if detail and not self._has_project:
+            self._has_project = True
+            call = self.call
+            self.records.append(
+                EventRecord(
+                    call_id=call.call_id, kind="project", number=0, at=call.at, detail=detail
+                )
+            )
 
     @property
     def is_empty(self) -> bool:

@@ -61,6 +61,8 @@ class TextFlow:
         self._heard = heard
         self._is_foreign = False
         """Does the answer come from another dialect than the client's?"""
+        self._needs_gap = False
+        """Would the next text stick to a notice?"""
         self._answer: AnswerCheck | None = None
         """Checks the answer's text against the schema that the client asked for."""
 
@@ -70,6 +72,10 @@ class TextFlow:
         self._is_foreign = is_foreign
         if schema and is_foreign and self._answer is None:
             self._answer = AnswerCheck(schema)
+
+    def separate(self) -> None:
+        """Take that the next text is another answer's: clients join texts."""
+        self._needs_gap = True
 
     def run(self, event: BlockStart) -> TextRun:
         """Begin to search a block. Raises RemoteProtocolError."""
@@ -232,6 +238,9 @@ class TextFlow:
         if not run.started:
             run.started = True
             self._slots.put(slot, run.start)
+            if self._needs_gap and slot.kind is BlockKind.TEXT:
+                self._needs_gap = False
+                self._slots.put(slot, TextDelta(slot.index, "\n\n"))
 
     def _release_text(self, slot: Slot, run: TextRun, text: str) -> None:
         if text:

@@ -222,11 +222,16 @@ def _write_part(part: Part) -> dict[str, Any]:
 def _write_assistant(parts: Sequence[Part], extra: dict[str, Any]) -> dict[str, Any]:
     calls = [_write_call(p) for p in parts if isinstance(p, ToolUsePart) and p.form != "legacy"]
     legacy = next((p for p in parts if isinstance(p, ToolUsePart) and p.form == "legacy"), None)
-    other_parts = [_write_part(p) for p in parts if not isinstance(p, ToolUsePart)]
+    other_parts = [
+        _write_part(p) for p in parts if not isinstance(p, ToolUsePart) and not _is_seal(p)
+    ]
     content: Any = (
         _simple(other_parts) if other_parts else (None if calls or legacy or extra else "")
     )
     message: dict[str, Any] = {"role": "assistant", "content": content, **extra}
+    for part in parts:
+        if isinstance(part, OtherPart) and _is_seal(part):
+            message |= part.body
     if legacy is not None:
         message["function_call"] = {
             "name": legacy.name,
@@ -236,6 +241,11 @@ def _write_assistant(parts: Sequence[Part], extra: dict[str, Any]) -> dict[str, 
     if calls:
         message["tool_calls"] = calls
     return message
+
+
+def _is_seal(part: Part) -> bool:
+    """Is it what seals an answer that its client never had? A client's own part has a type."""
+    return isinstance(part, OtherPart) and part.kind == "sealed_message" and "type" not in part.body
 
 
 def _write_call(part: ToolUsePart) -> dict[str, Any]:

@@ -7,14 +7,20 @@ from typing import Any, Self
 
 from policy.base import ALLOW, Block, Context, Judgement, Policy, ToolCall, Verdict
 from policy.session.deferring import session_of
-from policy.session.effects import JudgeRequest, Output, Respond, SendUpstream
+from policy.session.effects import (
+    JudgeRequest,
+    Output,
+    Respond,
+    SendUpstream,
+    Wanted,
+    WantedSegment,
+)
 from protocol.dialects.table import CLIENTS
-from protocol.dialects.turns import StoredTurn, WantedTurns
+from protocol.dialects.turns import StoredTurn
 from protocol.events import Event
 from protocol.records import Record, ToolCallRecord
 from protocol.request import DialectName
 from protocol.server_tools.data import table
-from protocol.stored_answers import WantedAnswers
 from settings.config import Config
 from tests.support.checks.kinds import of_kind
 from tests.support.checks.projection import told_completion, told_message
@@ -107,23 +113,31 @@ class Answer:
             said: [{"role": "user", "content": "go"}],
             **options,
         }
-        self.session.begin(as_json(asked | request))
+        self.body = as_json(asked | request)
+        self.session.begin(self.body)
         self._seq = 1
+        self._fed = dict[int, bytes]()
         if self._take():
             self.session.turns(stored)
             self._take()
 
-    def _take(self) -> WantedTurns | WantedAnswers | None:
+    def _take(self) -> Wanted | None:
         taken = self.session.drain()
         self.outputs += taken.outputs
         self.records += taken.records
         self.waits += taken.waits
         self.asks += taken.asks
+        if isinstance(taken.lookup, WantedSegment):
+            seqs = range(taken.lookup.first_seq, taken.lookup.last_seq + 1)
+            self.session.segment(self.body, [self._fed[n] for n in seqs if n in self._fed])
+            return self._take()
         return taken.lookup
 
-    def feed(self, body: bytes, *, streams: bool = True) -> "Answer":
-        """Take an upstream's whole answer."""
-        for chunk in events(body) if streams else [body]:
+    def feed(self, body: bytes | Sequence[bytes], *, streams: bool = True) -> "Answer":
+        """Take an upstream's whole answer, or its chunks."""
+        whole = [body] if isinstance(body, bytes) else body
+        for chunk in events(body) if streams and isinstance(body, bytes) else whole:
+            self._fed[self._seq] = chunk
             if streams:
                 self.session.chunks(self._seq, [chunk])
             else:

@@ -54,7 +54,7 @@ class Kind:
 
     @property
     def models(self) -> list[str]:
-        """The models that are asked, in order, each once."""
+        """The models that are asked, in order."""
         return [MODELS[self.upstream], *self.others]
 
     def request(self) -> Json:
@@ -101,6 +101,15 @@ KINDS = (
         "delete everything with rm -rf /",
         unapproved=(b"rm -rf", b"toolu_"),
     ),
+    Kind(
+        "blocked call given back",
+        "anthropic",
+        "openai",
+        "delete everything with rm -rf /",
+        "continued",
+        unapproved=(b"rm -rf", b"tool_use"),
+        others=(MODELS["openai"],),
+    ),
     Kind("judge asked", "anthropic", "openai", "please list the files", "judged", judged=1),
     Kind(
         "thinking and two tool calls",
@@ -140,12 +149,17 @@ def lane_config(upstream_url: str) -> Config:
             ],
             "policies": {
                 "rules": [rules],
+                "continued": [rules | {"on_block": "continue"}],
                 "judged": [rules, {"use": "tool_judge", "model": "judge-x", "threshold": 0.6}],
                 "deferred": [{"use": "tests.support.upstreams.hands:Hands", "model": TRUSTED}],
             },
             "limits": LIMITS,
             "keys": [
-                {"name": "dev", "sha256": digest(KEY), "policies": ["rules", "judged", "deferred"]}
+                {
+                    "name": "dev",
+                    "sha256": digest(KEY),
+                    "policies": ["rules", "judged", "deferred", "continued"],
+                }
             ],
         }
     )

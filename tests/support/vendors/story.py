@@ -111,6 +111,12 @@ def three_at_once(seen: Seen) -> list[Part]:
     return _next_of(seen, ["first", "denied", "second"])
 
 
+def denied_alone(seen: Seen) -> list[Part]:
+    """One command, then the denied one alone, and the other once that has failed."""
+    has_failed = any("[Sluice blocked" in result.text for result in seen.results)
+    return _next_of(seen, ["first"], ["second"] if has_failed else ["denied"])
+
+
 def _next_of(seen: Seen, *turns: list[str]) -> list[Part]:
     tool = next((t for t in seen.offered if _is_shell(t)), None)
     if tool is None:

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from policy.session.effects import SessionEffects
+from policy.session.effects import SessionEffects, WantedSegment
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
@@ -335,6 +335,22 @@ class OwnedCall:
                 self.waits.feed(self.session, field, value, at)
                 self._collect()
                 self._record_whole()
+        except TookTooLong:
+            self.give_up()
+
+    def feed_segment(
+        self, wanted: WantedSegment, body: bytes | None, chunks: Sequence[bytes]
+    ) -> None:
+        """Take the part of the call that the session asked for, if it still waits for that."""
+        if self.waits.segment is not wanted:
+            return
+        self.waits.forget_lookup()
+        if body is not None and layout.is_other(body, self.start.body_sha256):
+            body = None
+        try:
+            with self.contained():
+                self.session.segment(body, chunks)
+                self._collect()
         except TookTooLong:
             self.give_up()
 

@@ -10,10 +10,10 @@ import time
 import msgspec
 
 from policy.base import Judgement
-from policy.session.effects import JudgeRequest, SessionEffects
+from policy.session.effects import JudgeRequest, SessionEffects, Wanted, WantedSegment
 from policy.session.session import Session
 from streams import layout
-from workers.policy.recorded_turns import Wanted, field_of, tell
+from workers.policy.recorded_turns import field_of, tell
 
 _judgement = msgspec.json.Decoder(Judgement)
 
@@ -60,7 +60,7 @@ class Waits:
     def open_fields(self) -> list[str]:
         """The fields of all facts that are still to come."""
         fields = [*self.open_asks, *map(layout.commit_field, self.open_commits)]
-        if self.lookup:
+        if self.lookup and self.segment is None:
             fields.append(field_of(self.lookup))
         return fields
 
@@ -68,6 +68,11 @@ class Waits:
     def blocks(self) -> set[int]:
         """The blocks that wait for a judgement or a commit."""
         return {*(ask.block for ask in self.open_asks.values()), *self.open_commits}
+
+    @property
+    def segment(self) -> WantedSegment | None:
+        """The part of the call itself that its session waits for: no fact, as all have the same."""
+        return self.lookup if isinstance(self.lookup, WantedSegment) else None
 
     # --- of the worker ---
 

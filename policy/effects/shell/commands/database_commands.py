@@ -130,6 +130,7 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
 _STORES = by_word(r"""
 redis-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b
 valkey-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b
+cypher-shell mgconsole : (?i)\bmatch\s*\(\s*\w*(?::\w+)?\s*\)(?:(?!where\b|\{).){0,200}?\bdelete\b|\bdrop\s+(?:database|constraint|index)\b|\bapoc\.(?:schema\.assert|periodic\.|cypher\.run|load\.)
 keydb-cli : (?i)\b(?:flushall|flushdb|shutdown)\b
 mongo mongosh : (?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}
 cypher-shell : (?i)\bmatch\s*\(\w*(?::\w+)?\)\s*(?:detach\s+)?delete\b|\bdrop\s+(?:database|alias|user|role)\b

@@ -22,6 +22,7 @@ from policy.effects.shell.run.state import Invocation, Out, base_name
 from policy.effects.shell.run.values import HOME, UNKNOWN, Field, glob_text, is_known
 from policy.effects.shell.run.wrapper_table import wrap_of
 from policy.effects.shell.run.wrappers import SPECIAL, wrapped
+from policy.effects.tools.powershell import other_shell_to_shell
 from policy.patterns import compile_re2
 
 MAX_WRAPPERS = 24
@@ -142,6 +143,13 @@ def dispatch(machine: Machine, call: Invocation) -> Out:
         name = name[1:]
     if "/" in text and (known := machine.read(text)) is not None:
         return programs.file_of_text(machine, call, known.text)
+    if name in ("powershell", "pwsh", "cmd") and is_known(" ".join(call.words)):
+        # as text of a shell that does the same; `powershell` alone stands for what is not known
+        inner = other_shell_to_shell(name, call.words)
+        if inner != "powershell":
+            return machine.program(
+                inner, replace(call, wrappers=(*call.wrappers, name), stdin=None)
+            )
     if name in _OTHER_SYSTEMS or _DRIVE.match(text):
         machine.unsure(f"language: `{name[:40]}` is not of a shell that is read here")
     return plain_or_more(machine, call, name)

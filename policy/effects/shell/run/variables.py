@@ -17,10 +17,10 @@ class Variables:
         self.arguments: list[str] | None = []
 
     def copy(self, *, is_child: bool = False) -> "Variables":
-        """Copy them; a child process has the exported ones alone."""
+        """Copy them; a child process has the exported ones alone, and begins in the same folder."""
         new = Variables()
         new.values = (
-            {name: self.values[name] for name in self.exported if name in self.values}
+            {name: self.values[name] for name in (*self.exported, "PWD") if name in self.values}
             if is_child
             else dict(self.values)
         )

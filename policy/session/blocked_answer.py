@@ -1,0 +1,185 @@
+"""Turns that give blocked calls back to their model: the answer that had them, and a failed result
+for each.
+
+An answer is written in the client's terms, as a client would send it back; what its provider sealed
+comes out of the answer's own chunks, as from the record. Must not know: outputs, when this happens.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from policy.session.answer.slots import CallSlot
+from policy.session.effects import CallInfo
+from policy.session.exchange import Exchange
+from policy.session.notices import MARKS, SETUP_FAULTS, Notices
+from protocol.bytes.json_strict import normal_arguments
+from protocol.dialects.table import DIALECTS
+from protocol.dialects.turns import StoredTurn
+from protocol.errors import RemoteProtocolError
+from protocol.events import BlockKind, BlockStart, Event, TextDelta
+from protocol.request import (
+    CallForm,
+    ChatRequest,
+    Part,
+    TextPart,
+    ToolResultPart,
+    ToolUsePart,
+    Turn,
+)
+
+_UNREPEATABLE = SETUP_FAULTS | {
+    "ambiguous_json",
+    "name",
+    "too_large",
+    "too_many",
+    "unfinished",
+}
+"""Reasons of blocks whose call cannot be sent back, or whose model could do nothing about it."""
+
+
+def is_returnable(request: ChatRequest, slot: CallSlot) -> bool:
+    """Is this a call of the client's that the API of its model takes back with a result, and that
+    nobody forced?"""
+    tool = request.tool(slot.name)
+    choice, caller = request.tool_choice, (slot.start.body or {}).get("caller")
+    return (
+        slot.kind is BlockKind.TOOL_USE
+        and slot.executor == "client"
+        and slot.key == slot.index
+        and slot.start.form != "legacy"
+        and (caller is None or (isinstance(caller, dict) and caller.get("type") == "direct"))
+        and (choice is None or choice.mode == "auto")
+        # an item of a type of its own, whose result has a form of its own
+        and not (tool is not None and tool.kind == "client" and request.dialect == "responses")
+    )
+
+
+def is_repeatable(slot: CallSlot) -> bool:
+    """Is it blocked for a reason that its model can do something about?"""
+    decided = slot.decided
+    return (
+        decided is not None and decided.verdict == "block" and decided.reason not in _UNREPEATABLE
+    )
+
+
+def count_notices(request: ChatRequest) -> int:
+    """How many calls were blocked since the user's last words, as far as the client's history says
+    so: a client that hides or adds some decides about no more than when its own turn ends."""
+    count = 0
+    for turn in reversed(request.turns):
+        if turn.role == "user" and not any(isinstance(p, ToolResultPart) for p in turn.parts):
+            break
+        if turn.role == "assistant":
+            texts = [part.text for part in turn.parts if isinstance(part, TextPart)]
+            count += sum(text.count(mark) for text in texts for mark in MARKS)
+    return count
+
+
+class BlockedAnswer(NamedTuple):
+    """An answer as it is given back, its results, and what of it is as from the record."""
+
+    answer: Turn
+    results: Turn
+    stored: StoredTurn | None
+
+
+def blocked_answer(
+    call: CallInfo,
+    exchange: Exchange,
+    calls: Sequence[CallSlot],
+    chunks: Sequence[bytes],
+    unknown: Sequence[str],
+    notices: Notices,
+) -> BlockedAnswer:
+    """Write the segment that ended, whose blocked calls are `calls`. Raises RemoteProtocolError
+    where that cannot be sent back."""
+    if not chunks:
+        raise RemoteProtocolError("nothing is left of it")
+    is_whole = not exchange.request.stream
+    events = exchange.decode_again(chunks, unknown, is_whole=is_whole)
+    uses = {slot.index - exchange.offset: _use(call, exchange, slot) for slot in calls}
+    answer = _answer(events, uses, has_fields=call.dialect == exchange.upstream.dialect)
+    results = tuple(
+        ToolResultPart(use.id, notices.failed_result(slot.name, slot.final), True, form=use.form)
+        for use, slot in zip(uses.values(), calls, strict=True)
+    )
+    stored = _stored(call, exchange, uses, chunks, is_whole=is_whole)
+    if stored is not None and call.dialect == exchange.upstream.dialect:
+        # its client would have sent back what is sealed; its other turns have that already
+        answer, stored = _sealed(exchange, answer, stored), None
+    return BlockedAnswer(answer, Turn("user", results), stored)
+
+
+def _use(call: CallInfo, exchange: Exchange, slot: CallSlot) -> ToolUsePart:
+    tool = exchange.request.tool(slot.name)
+    form: CallForm = "custom" if tool is not None and tool.kind == "custom" else "function"
+    namespace = (slot.start.body or {}).get("namespace")
+    extra = {"item": {"namespace": namespace}} if namespace and call.dialect == "responses" else {}
+    return ToolUsePart(slot.id, slot.name, normal_arguments(slot.join()), extra, form)
+
+
+def _answer(events: Sequence[Event], uses: Mapping[int, ToolUsePart], *, has_fields: bool) -> Turn:
+    """The turn of these events. With `has_fields`, thinking that has
+    the name of a field goes back in that."""
+    texts: dict[int, list[str]] = {}
+    fields: dict[str, list[str]] = {}
+    starts: list[BlockStart] = []
+    for event in events:
+        if isinstance(event, BlockStart):
+            starts.append(event)
+            if event.kind is BlockKind.TEXT:
+                texts[event.index] = []
+            elif event.kind is BlockKind.THINKING and event.name and has_fields:
+                texts[event.index] = fields.setdefault(event.name, [])
+        elif isinstance(event, TextDelta) and event.index in texts:
+            texts[event.index].append(event.text)
+    parts: list[Part] = []
+    for start in starts:
+        if start.kind is BlockKind.TEXT and start.name:
+            raise RemoteProtocolError("the model refuses")
+        if start.kind is BlockKind.TEXT and (text := "".join(texts[start.index])).strip():
+            parts.append(TextPart(text))
+        elif start.kind is BlockKind.TOOL_USE:
+            parts.append(uses[start.index])
+    extra = {name: "".join(pieces) for name, pieces in fields.items()}
+    return Turn("assistant", tuple(parts), extra)
+
+
+def _stored(
+    call: CallInfo,
+    exchange: Exchange,
+    uses: Mapping[int, ToolUsePart],
+    chunks: Sequence[bytes],
+    *,
+    is_whole: bool,
+) -> StoredTurn | None:
+    upstream = exchange.upstream
+    turns = DIALECTS[upstream.dialect].turns
+    if turns is None or not upstream.target.native_tools:
+        return None
+    builder = turns.TurnBuilder()
+    for chunk in chunks:
+        if is_whole:
+            builder.body(chunk)
+        elif builder.goes_on or not builder.complete:
+            builder.feed(chunk)
+    builder.finish()
+    if not builder.complete:
+        raise RemoteProtocolError("what came cannot be sent back as it came")
+    return StoredTurn(
+        f"{call.call_id}.{exchange.segment}",
+        builder.content(),
+        builder.container,
+        tuple(use.id for use in uses.values()),
+        upstream.name,
+        blocks=tuple(uses),
+    )
+
+
+def _sealed(exchange: Exchange, answer: Turn, stored: StoredTurn) -> Turn:
+    turns = DIALECTS[exchange.upstream.dialect].turns
+    assert turns is not None
+    alone = msgspec.structs.replace(exchange.request, turns=(answer,))
+    return turns.with_turns(alone, [stored], upstream=exchange.upstream.name)[0].turns[0]
