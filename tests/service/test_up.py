@@ -293,7 +293,7 @@ def command_of(pid: int) -> str:
         ["ps", "-o", "args=", "-ww", "-p", str(pid)],
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=START_S,
         check=False,
     )
     return shown.stdout.strip()
@@ -420,10 +420,10 @@ def test_printed_lines_work_as_pasted(data_dir: Path, tmp_path: Path) -> None:
         [python] = [line.strip() for line in lines if line.strip().startswith("python3 -c")]
         [curl] = [line.strip() for line in lines if line.strip().startswith("curl ")]
         [pages] = [line.split()[2] for line in lines if line.startswith("For people:")]
-        with urllib.request.urlopen(pages, timeout=20) as answer:
+        with urllib.request.urlopen(pages, timeout=START_S) as answer:
             assert pages.endswith("/debug") and b"<h1>Log in</h1>" in answer.read()
         let_through = subprocess.run(  # noqa: S602
-            python, shell=True, capture_output=True, text=True, timeout=30, check=True
+            python, shell=True, capture_output=True, text=True, timeout=START_S, check=True
         )
         assert [
             block["name"]
@@ -432,7 +432,7 @@ def test_printed_lines_work_as_pasted(data_dir: Path, tmp_path: Path) -> None:
         ] == ["get_weather"]
         if shutil.which("curl"):
             stopped = subprocess.run(  # noqa: S602
-                curl, shell=True, capture_output=True, text=True, timeout=30, check=True
+                curl, shell=True, capture_output=True, text=True, timeout=START_S, check=True
             )
             [choice] = json.loads(stopped.stdout)["choices"]
             assert choice["finish_reason"] == "stop"
@@ -455,7 +455,9 @@ ROUTE = "models: [{match: 'gpt-*', upstream: mine}]\ndemo: true\n"
 def shown_curl(launcher: Up) -> Json:
     """What comes of the start-up text's dangerous call."""
     [curl] = [line for line in launcher.printed().splitlines() if line.startswith("curl ")]
-    done = subprocess.run(curl, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
+    done = subprocess.run(
+        curl, shell=True, capture_output=True, text=True, timeout=START_S, check=True
+    )  # noqa: S602
     found: Json = json.loads(done.stdout)["choices"][0]["message"]
     return found
 
