@@ -457,7 +457,7 @@ def shown_curl(launcher: Up) -> Json:
     [curl] = [line for line in launcher.printed().splitlines() if line.startswith("curl ")]
     done = subprocess.run(
         curl, shell=True, capture_output=True, text=True, timeout=START_S, check=True
-    )  # noqa: S602
+    )
     found: Json = json.loads(done.stdout)["choices"][0]["message"]
     return found
 
