@@ -455,7 +455,7 @@ ROUTE = "models: [{match: 'gpt-*', upstream: mine}]\ndemo: true\n"
 def shown_curl(launcher: Up) -> Json:
     """What comes of the start-up text's dangerous call."""
     [curl] = [line for line in launcher.printed().splitlines() if line.startswith("curl ")]
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S602
         curl, shell=True, capture_output=True, text=True, timeout=START_S, check=True
     )
     found: Json = json.loads(done.stdout)["choices"][0]["message"]
