@@ -156,12 +156,16 @@ cloud
         -> defence unknown {line}
     1-5~disassociate-\w*|delete-event-data-store|delete-members -> defence unknown {line}
     1=logging 2-5=delete -> defence unknown {line}
-    line~'--no-(?:enable-logging|block-public)|--public-network-access enabled' -> defence unknown {line}
-    1-5~get-secret-value|batch-get-secret-value|get-password-data -> prints-secret ; read credentials {line}
-    1-5~get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials -> prints-secret ; prints-token
+    line~'--no-(?:enable-logging|block-public)|--public-network-access enabled'
+        -> defence unknown {line}
+    1-5~get-secret-value|batch-get-secret-value|get-password-data
+        -> prints-secret ; read credentials {line}
+    1-5~get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials
+        -> prints-secret ; prints-token
     1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password
         -> prints-secret ; prints-token
-    1-5=get-credentials words~--?f(?:ile)?(?:=-)? words~-|--file=- -> prints-secret ; read credentials {line}
+    1-5=get-credentials words~--?f(?:ile)?(?:=-)? words~-|--file=-
+        -> prints-secret ; read credentials {line}
     1=container|aks 2-5=get-credentials -> nothing
     1-5~get-credentials|list-keys|show-connection-string|generate-sas|get-credential-report|access-secret-version
         -> prints-secret ; read credentials {line}
@@ -172,7 +176,8 @@ cloud
         -> privilege unknown {line}
     1-5~add-iam-policy-binding|set-iam-policy|create-service-specific-credential|create-user|create-access-key|create-login-profile
         -> privilege unknown {line}
-    1-5~add-user-to-group|create-grant|add-permission|update-assume-role-policy -> privilege unknown {line}
+    1-5~add-user-to-group|create-grant|add-permission|update-assume-role-policy
+        -> privilege unknown {line}
     1=role 2=assignment 3=create -> privilege unknown {line}
     1=ad 2=sp 3=create-for-rbac -> privilege unknown {line}
     1=iam 2=service-accounts 3-5=create -> privilege unknown {line}
@@ -227,8 +232,10 @@ _BROAD = r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--i
 _BUCKETS = rows(
     r"""
 buckets
-    1-3=rb|del|rm|remove|rmb|delete -> delete unknown {all} wide:words~<BROAD> wide:1-3=rb|delete wide:1-~(?s).*://[^/]+/?\*?
-    1-3=sync|rsync|mirror words=--delete|--delete-removed|-d|--remove|--delete-destination=true -> delete unknown {all} wide
+    1-3=rb|del|rm|remove|rmb|delete
+        -> delete unknown {all} wide:words~<BROAD> wide:1-3=rb|delete wide:1-~(?s).*://[^/]+/?\*?
+    1-3=sync|rsync|mirror words=--delete|--delete-removed|-d|--remove|--delete-destination=true
+        -> delete unknown {all} wide
 """.replace("<BROAD>", _BROAD)
 )["buckets"]
 """What the commands of object stores delete."""
@@ -335,8 +342,10 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
     text~'^system prune(?: |$)' -a|--all -> delete temp {} wide
     text~'^volume (?:rm|prune|remove)(?: |$)' -> delete unknown {} wide
     text~'^compose (?:down|rm)(?: |$)' words=-v|--volumes|-fv|-vf -> delete unknown {} wide
-    text~'^(?:down|rm)(?: |$)' words=-v|--volumes|-fv|-vf name=docker-compose|podman-compose -> delete unknown compose {} wide
-    text~'^(?:stack|swarm|service|secret|machine) (?:rm|remove|leave|down)(?: |$)' -> delete unknown {} wide
+    text~'^(?:down|rm)(?: |$)' words=-v|--volumes|-fv|-vf name=docker-compose|podman-compose
+        -> delete unknown compose {} wide
+    text~'^(?:stack|swarm|service|secret|machine) (?:rm|remove|leave|down)(?: |$)'
+        -> delete unknown {} wide
     text~'^(?:<NOUN> )?(?:rm|rmi|kill|stop)(?: |$)' -> call ended
     text~'^(?:<NOUN> )?(?:push|save|export|login|pull)(?: |$)' -> network listed {2}
     text~'^(?:<NOUN> )?cp(?: |$)' -> call copied
@@ -348,15 +357,18 @@ kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --out
     1=delete 2~<BEFORE><GUARDS><BEHIND>
         -> defence unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
     1=delete --context=(?s)<HERE>(?:-.*)? -> delete unknown {}
-    1=delete -> delete unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
+    1=delete
+        -> delete unknown {} wide:--all|-A|--all-namespaces wide:2~<BEFORE><BROAD><BEHIND> wide:-l|--selector=(?s).*
     1=drain -> process system {} wide
     1=scale --replicas=0 -> process system {} wide
-    1=get 2~<BEFORE>secrets?<BEHIND> -o|--output=(?s).* !-o|--output=name|wide -> prints-secret ; read credentials {}
+    1=get 2~<BEFORE>secrets?<BEHIND> -o|--output=(?s).* !-o|--output=name|wide
+        -> prints-secret ; read credentials {}
     1=config 2~(?i)view --raw|--flatten -> prints-secret ; read credentials {}
     1=create 2=token -> prints-secret ; prints-token
     1=create 2~(?is)[^/]*clusterrolebinding.* -> privilege unknown {}
     1=run words=--privileged|--privileged=true -> privilege root {}
-    1=patch|set -p|--patch=(?s).*(?:privileged\W+true|hostPID|hostIPC|hostNetwork|hostPath).* -> privilege root {}
+    1=patch|set -p|--patch=(?s).*(?:privileged\W+true|hostPID|hostIPC|hostNetwork|hostPath).*
+        -> privilege root {}
     1=run|debug --overrides|--profile=(?s).*(?:privileged|hostPID|hostPath).* -> privilege root {}
     1=debug 2~(?s)node/.* -> privilege root {}
     1=apply|create|replace -> call manifests
@@ -368,7 +380,8 @@ aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci 
 terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
         k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
     text~<PLANS> -> nothing
-    + name=helm|helmfile line~'(?:privileged|hostPID|hostIPC|hostNetwork)=true' -> privilege root {line}
+    + name=helm|helmfile line~'(?:privileged|hostPID|hostIPC|hostNetwork)=true'
+        -> privilege root {line}
     text~<ENDS> words=--dry-run|--what-if|--dry-run=client -> nothing
     words=-destroy|--destroy words=--dry-run|--what-if|--dry-run=client -> nothing
     text~<ENDS> -> delete unknown {line} wide:!name~<HERE>
@@ -387,7 +400,8 @@ vault
     1=audit 2=disable -> defence unknown {}
 security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber doppler infisical sops aws-vault
     + -> call service ; prints-secret
-    name=security text~dump-keychain|find-(?:generic|internet)-password|export\b -> read credentials {}
+    name=security text~dump-keychain|find-(?:generic|internet)-password|export\b
+        -> read credentials {}
     name=security text~delete-|add-trusted-cert|authorizationdb -> defence system {}
 """,
     container=_container,

@@ -147,11 +147,13 @@ claude claude-code codex gemini gemini-cli qwen cursor-agent copilot amp crush d
     + --permission-mode=bypassPermissions -> defence unknown {line}
     + --approval-mode=yolo -> defence unknown {line}
     + -s|--sandbox=danger-full-access -> defence unknown {line}
-    + -c|--config=(?s).*(?:danger-full-access|approval_policy\W+never|bypassPermissions).* -> defence unknown {line}
+    + -c|--config=(?s).*(?:danger-full-access|approval_policy\W+never|bypassPermissions).*
+        -> defence unknown {line}
     + name=gemini|gemini-cli|qwen|crush words=-y -> defence unknown {line}
     + name=cursor-agent words=-f|--force -> defence unknown {line}
     1=mcp 2=add|add-json|add-from-claude-desktop|remove -> persistence startup {line}
-    1=plugin|plugins|extension|extensions 2=install|add|marketplace|link -> persistence startup {line}
+    1=plugin|plugins|extension|extensions 2=install|add|marketplace|link
+        -> persistence startup {line}
     1=config 2=set|add|remove -> persistence startup {line}
 set-mppreference add-mppreference uninstall-windowsfeature disable-netfirewallrule set-netfirewallprofile clear-eventlog remove-eventlog
     -> defence system {line}
@@ -165,7 +167,8 @@ iptables ip6tables iptables-legacy iptables-nft arptables
 ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset
     name=ufw line~'(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete (?:deny|reject)'
         -> defence system {line}
-    name=nft line~'flush (?:ruleset|table|chain)|delete (?:table|chain|rule)' -> defence system {line}
+    name=nft line~'flush (?:ruleset|table|chain)|delete (?:table|chain|rule)'
+        -> defence system {line}
     name=firewall-cmd
         line~'--panic-off|--set-default-zone[= ]trusted|--remove-(?:rich-rule|service)|--zone=trusted --add|--set-target[= ]ACCEPT'
         -> defence system {line}
@@ -200,7 +203,8 @@ sysctl
     line~accept_(?:redirects|source_route)\s*=\s*1|apparmor_restrict_unprivileged_userns\s*=\s*0|kernel\.sysrq\s*=\s*1
         -> defence system {line}
     line~kexec_load_disabled\s*=\s*0|yama -> defence system {line}
-    line~'(?:^| )-w(?: |$)|=' line~core_pattern\s*=\s*\||modprobe\s*=|binfmt|hotplug -> privilege system {line}
+    line~'(?:^| )-w(?: |$)|=' line~core_pattern\s*=\s*\||modprobe\s*=|binfmt|hotplug
+        -> privilege system {line}
     -> call sysctl
 fail2ban-client
     line~'\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)' -> defence system {line}
@@ -217,7 +221,8 @@ xattr
 tccutil
     line~reset -> defence system {line}
 defaults
-    line~'write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)' -> defence system {line}
+    line~'write.*(?:LSQuarantine|GatekeeperEnabled|globalstate -int 0|loginwindow)'
+        -> defence system {line}
 wevtutil
     line~'(?i)\bcl\b|clear-log|sl .*/e:false' -> defence system {line}
 bcdedit

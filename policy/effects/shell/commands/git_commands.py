@@ -395,7 +395,8 @@ gh glab : -R --repo -t --title -b --body -F --body-file -f -H -X --method -d --d
     1~(?i)workflow 2~(?i)disable -> defence unknown {}
     + 1~(?i)api line~<CHANGES> 2~<GUARDS> -> defence unknown {2}
     + 1~(?i)api line~<CHANGES> 2~<PEOPLE> -> privilege unknown {2}
-    + 1~(?i)api line~<CHANGES> line~'(?:private=false|visibility=public)' -> secret other a repository made public wide
+    + 1~(?i)api line~<CHANGES> line~'(?:private=false|visibility=public)'
+        -> secret other a repository made public wide
     1~(?i)api -X|--method=(?i)delete -> delete unknown {2} wide:2~/?repos/[^/]+/[^/]+
     1~(?i)ssh-key|gpg-key|deploy-key 2~(?i)add -> persistence listed {}
     1~(?i)alias 2~(?i)set 4-~(?s).*!.* -> persistence startup {}
