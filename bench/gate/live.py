@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ async def count(place: RunningSluice, upstream: Upstream, folder: Path) -> Figur
     return found
 
 
-def _take_least(found: Figures, what: str, figures: Figures, number: int) -> None:
+def _take_least(found: Figures, what: str, figures: Mapping[str, float], number: int) -> None:
     """What starts by the clock falls into one window and not into the next: the least is the work
     itself."""
     for name, figure in figures.items():
