@@ -64,7 +64,7 @@ def read_text(named: Headers, header: bytes, most: int) -> str:
     if len(value) > most:
         # two that differ behind the bound would be one in the record
         raise InvalidRequest(
-            f"{header.decode()} has {len(value):,} characters; at most {most} are allowed",
+            f"{header.decode()} has {len(value):,} characters; at most {most:,} are allowed",
             param=header.decode(),
         )
     return value.decode("latin-1")

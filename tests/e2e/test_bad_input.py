@@ -460,7 +460,7 @@ def test_a_name_past_its_bound_is_refused(
         dialect,
         answer,
         400,
-        says=f"{header} has {most + 1} characters; at most {most} are allowed",
+        says=f"{header} has {most + 1:,} characters; at most {most:,} are allowed",
     )
 
 
