@@ -31,6 +31,7 @@ from settings.config import Config, PolicyStep
 from settings.config_faults import did_you_mean
 from settings.policy_set import module_of, places_of, read_by_sessions
 
+_PACKAGE = Path(__file__).parent
 BUILT_IN = {
     "noop": "policy.builtin.noop:Noop",
     "uppercase": "policy.builtin.uppercase:Uppercase",
@@ -319,13 +320,24 @@ def _sources(kind: type[Policy]) -> list[bytes]:
     waiting = {c.__module__ for c in kind.__mro__ if c is not object}
     while waiting:
         name = waiting.pop()
-        file = getattr(sys.modules.get(name), "__file__", None)
-        sources[name] = Path(file).read_bytes() if file and file.endswith(".py") else b""
+        sources[name] = _source_of(name)
         imported = imported_by_ours if name.startswith("policy.") else imported_by
         waiting |= {
             used for used in imported(sources[name]) if used.startswith("policy.")
         } - sources.keys()
     return [sources[name] for name in sorted(sources)]
+
+
+def _source_of(name: str) -> bytes:
+    """The source of a module, empty for what is none. One of this package is read from its file: it
+    may be imported only when a call needs it, and a revision must not depend on that."""
+    if name.startswith("policy."):
+        stem = _PACKAGE.parent.joinpath(*name.split("."))
+        files = [stem.with_suffix(".py"), stem / "__init__.py"]
+    else:
+        files = [Path(getattr(sys.modules.get(name), "__file__", None) or "")]
+    found = next((file for file in files if file.suffix == ".py" and file.is_file()), None)
+    return b"" if found is None else found.read_bytes()
 
 
 _IMPORT = re.compile(

@@ -313,7 +313,7 @@ def test_export(asked: Asked) -> None:
     want = {
         "call": fields("A call"),
         # why is an event there
-            "tool_call": fields("A tool call") - {"why"},
+        "tool_call": fields("A tool call") - {"why"},
         "chunk": chunk - {"released"},
         **{
             what: {n.partition("].")[2] for n in one if n.startswith(f"{what}s[].")}

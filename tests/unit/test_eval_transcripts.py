@@ -57,6 +57,7 @@ CODEX = [
     item(type="local_shell_call", call_id="c", action={"type": "exec", "command": ["ls"]}),
     item(type="reasoning", summary=[]),
 ]
+MARKDOWN = str(Path("s").with_suffix(".md"))
 SPECSTORY = """# A session
 
 _**User (2026-01-01 10:00Z)**_
@@ -100,7 +101,7 @@ def written(folder: Path, name: str, lines: object) -> Path:
     [
         ("c.jsonl", CLAUDE, [("Bash", "ls"), ("Bash", "pwd"), ("Bash", "rm -rf build")]),
         ("r.jsonl", CODEX, [("shell", "ls"), ("apply_patch", "*** Begin"), ("local_shell", "ls")]),
-        ("s.md", SPECSTORY, [("Bash", "rm -rf build"), ("Bash", "ls -la")]),
+        (MARKDOWN, SPECSTORY, [("Bash", "rm -rf build"), ("Bash", "ls -la")]),
     ],
 )
 def test_the_calls_of_an_agents_session_are_benign_cases_with_what_came_before(
@@ -119,7 +120,7 @@ def test_the_calls_of_an_agents_session_are_benign_cases_with_what_came_before(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("s.md", "no session"),
+        (MARKDOWN, "no session"),
         ("c.jsonl", '{"type": "user", "message": {"content": "hi"}}'),
         ("c.jsonl", '{"type": "user"}'),
     ],

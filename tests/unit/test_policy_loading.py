@@ -1,4 +1,5 @@
 import ast
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -283,3 +284,21 @@ def test_the_imports_of_our_policies_are_found_as_a_parser_finds_them() -> None:
             for found in (imported_by_ours, imported_by)
         )
         assert own == parsed, module
+
+
+def test_a_revision_does_not_depend_on_what_was_imported_before() -> None:
+    script = (
+        "import importlib, pkgutil, policy\n"
+        "from policy.loading import load\n"
+        "from settings.config import PolicyStep\n"
+        "step = PolicyStep.model_validate({'use': 'preset', 'name': 'coding-agent'})\n"
+        "print(load([step], session_version='1')[1])\n"
+        "for module in pkgutil.walk_packages(policy.__path__, 'policy.'):\n"
+        "    importlib.import_module(module.name)\n"
+        "print(load([step], session_version='1')[1])\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    before, after = said.stdout.split()
+    assert before == after

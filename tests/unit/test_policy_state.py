@@ -150,7 +150,7 @@ ODD_HOOKS = {
         "super().for_call(context)",
     ),
     "a name that is none": ("name = 5", "its name is no text"),
-    "asks that is none": ("asks = 'no'", "asks and keeps_request"),
+    "asks that is none": ("asks = 'no'", "asks, keeps_request and reads_project"),
 }
 
 
