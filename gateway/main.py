@@ -15,6 +15,7 @@ from db.migrations.place import newest
 from db.state.polling import Watch
 from gateway import descriptors, timers
 from gateway.bus import Bus
+from gateway.call.allowed_calls import AllowedCalls
 from gateway.debug_choice import Switches
 from gateway.http_limits import Crowd, bounded_connection
 from gateway.policy_sets import PolicySets
@@ -56,13 +57,14 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         settings.redis_url, name, config.limits, config.shards, strict=config.durability == "strict"
     )
     watch = Watch(settings.database_url)
-    switches = Switches(config.debug)
+    switches, allowed = Switches(config.debug), AllowedCalls()
 
     async def stored_keys() -> Sequence[Key]:
         watched_keys = await watch.keys()
         # with the keys, and never instead of them
         with contextlib.suppress(AuditUnavailable):
             switches.take(await watch.switches())
+            allowed.take(await watch.allowed_calls())
         return watched_keys
 
     keys = KeyRing(config.keys, stored_keys, watch.keys_of)
@@ -87,6 +89,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         sets,
         PagesRelay(settings),
         switches,
+        allowed,
     )
     try:
         await bus.open()

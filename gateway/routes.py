@@ -17,6 +17,7 @@ from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission
 from gateway.asgi import Message, Receive, Scope, Send
 from gateway.bus import Bus
+from gateway.call.allowed_calls import AllowedCalls
 from gateway.call.calls import OpenCall
 from gateway.call.request import (
     BETAS,
@@ -93,9 +94,11 @@ class Gateway:
         sets: PolicySets,
         door: PagesRelay,
         switches: Switches,
+        allowed: AllowedCalls,
     ) -> None:
         self.config, self.limits, self.bus, self.keys = config, config.limits, bus, keys
         self._identity, self._sets, self._switches = identity, sets, switches
+        self._allowed = allowed
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self._door = door
         self.draining, self.refusals = False, Refusals()
@@ -394,6 +397,7 @@ class Gateway:
             agent=client_session.agent,
             parent=client_session.parent,
             project=_project(key, named),
+            allowed=self._allowed.of(key.id),
             debug=switches.mask(key, named) if switches.is_on or HEADER in named else 0,
         )
 

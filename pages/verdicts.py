@@ -11,7 +11,12 @@ WORDS = {
 }
 CUT = "cut"
 """The word for what ended early, which is no verdict."""
-LABELS = {"right": ("✓", "allow"), "wrong": ("✗", "block"), "unsure": ("?", "hold")}
+LABELS = {
+    "right": ("✓", "allow"),
+    "wrong": ("✗", "block"),
+    "unsure": ("?", "hold"),
+    "always": ("∞", "allow"),
+}
 """What readers say of a decision: a sign, and the verdict whose colour it has."""
 
 

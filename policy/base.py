@@ -271,6 +271,9 @@ class Ask(msgspec.Struct, frozen=True):
     rule: str = ""
     why: str = ""
     choice: ProtocolChoice | None = None
+    mark: str = ""
+    """Stands for the call and its project. With it an admin may allow that call from then on
+    (`ProjectClaims.allowed`); empty: nobody can."""
 
 
 class AskJudge(msgspec.Struct, frozen=True):

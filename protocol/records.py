@@ -30,6 +30,9 @@ missing of a call is judged by these two."""
 WHY = "why"
 """The kind of event that says in a sentence why a tool call was decided as it was; its number is
 the call's block."""
+ASKED = "asked"
+"""Likewise of a tool call that was blocked because nobody answered a rule that asks: its detail is
+the mark with which an admin may allow such a call for good."""
 STREAM_LOST = "stream_lost"
 """The reason of a call whose keys Redis has lost, or holds as something that cannot be read."""
 MAX_USER_AGENT_CHARS = 200
@@ -89,6 +92,7 @@ class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
     betas: tuple[str, ...] = ()
     server_tools: tuple[str, ...] = ()
     project: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
 
 class JudgementFacts(msgspec.Struct, frozen=True, array_like=True):

@@ -408,6 +408,8 @@ class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     project: tuple[str, ...] = ()
     """What the key's setting and the header `x-sluice-project` name as the project; none where neither
     does."""
+    allowed: tuple[str, ...] = ()
+    """Marks of calls that an admin allowed for the key for good (`gateway.call.allowed_calls`)."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)

@@ -51,6 +51,16 @@ SELECT key, loggers, content, by, at, until, extract(epoch FROM until - now())::
 """
 """The newest switch of each key, where it is on. One older than the longest says nothing any
 more."""
+_ALLOWED: LiteralString = """
+SELECT c.key_id, e.detail AS mark FROM labels l
+JOIN events e ON e.call_id = l.call_id AND e.number = l.block AND e.kind = 'asked'
+JOIN calls c ON c.call_id = l.call_id
+WHERE l.label = 'always' AND NOT EXISTS (
+    SELECT FROM labels n WHERE n.call_id = l.call_id AND n.block = l.block AND n.at > l.at
+)
+ORDER BY l.at DESC LIMIT 1000
+"""
+"""What was asked about such a block, while `always` is its newest label."""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
 
 
@@ -88,6 +98,14 @@ class Watch:
         seconds still. None without tables."""
         try:
             return await self._ask(ACTIVE_SWITCHES.encode())
+        except psycopg.errors.UndefinedTable:
+            return []
+
+    async def allowed_calls(self) -> list[dict[str, Any]]:
+        """Return the calls that admins allowed for good, the newest first: key_id, mark. None
+        without tables."""
+        try:
+            return await self._ask(_ALLOWED)
         except psycopg.errors.UndefinedTable:
             return []
 

@@ -15,7 +15,7 @@ from db.read.json_rows import JsonObject
 from db.read.json_rows import time as iso
 from db.text import from_column
 from pages.verdicts import CUT, WORDS
-from protocol.records import PASSED, STREAM_LOST, UNCLAIMED
+from protocol.records import ASKED, PASSED, STREAM_LOST, UNCLAIMED
 
 _BLOCKED = "blocked_by_policy"
 _ENDS = {
@@ -53,7 +53,7 @@ _NAMED, _NAME = 3, 60
 """Names of blocks with one verdict that a sentence has, and characters of each."""
 _PROJECT = "project"
 """The event that says which folders the call's project was taken to be, and why."""
-_SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED, _PROJECT))
+_SHOWN_ELSEWHERE = frozenset(("keepalive", _IDENTIFIED, _PROJECT, ASKED))
 
 
 def head(overview: Overview, now: datetime) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def _row(
         **_decision(block or tool, steps),
         **release_times(verdict, tool.released_at if tool is not None else None),
         **_counts(overview, span, upstream_block if sides.is_whole else None),
-        **dict.fromkeys(("text", "arguments", "released", "changes", "label_of")),
+        **dict.fromkeys(("text", "arguments", "released", "changes", "label_of", "may_allow")),
         "got": _got(sides, number, kind, verdict, text_limit),
         "went_out": went_out(upstream_block, sides.got.get(number)),
         "steps": steps,

@@ -24,6 +24,7 @@ from pages.page import Page, PageRequest, Route, SeeOther, ShownContent
 from pages.render import short, size
 from pages.views.call_sides import sides_of
 from protocol.errors import InvalidRequest, NotFound
+from protocol.records import ASKED
 
 MAX_VALUE, MAX_ORIGIN = 200, 8_000
 """Characters of a parameter, and of the one that names a list with its filters."""
@@ -245,8 +246,10 @@ async def _rows(
     labels = await asked.services.labels.newest(
         (overview.call_id, row["number"]) for row in rows if row["is_decided"]
     )
+    asked_about = {event["number"] for event in overview.events if event["kind"] == ASKED}
     for row in rows:
         row["label_of"] = labels.get((overview.call_id, row["number"]))
+        row["may_allow"] = row["number"] in asked_about
     return {
         "rows": rows,
         "left": sides.left,

@@ -27,6 +27,7 @@ _MEANS = {
     ("wrong", True): "benign",
     ("right", False): "benign",
     ("wrong", False): "harmful",
+    ("always", True): "benign",
 }
 """What a label says of a tool call, by whether the policy stopped it."""
 _STOPPED = {"block": True, "replace": True, "allow": False}
@@ -54,6 +55,7 @@ async def label(asked: PageRequest) -> Answer:
         form.get("note", ""),
         key=who.key,
         key_id=who.key_id,
+        admin=who.is_admin,
     )
     back = form.get("back", "")
     if not back:
@@ -102,7 +104,9 @@ async def _cases(asked: PageRequest, list_query: Listing) -> Download:
     calls: dict[UUID, None] = {}
     size = 0
     for word in (
-        ("right", "wrong") if list_query.filters.label is None else (list_query.filters.label,)
+        ("right", "wrong", "always")
+        if list_query.filters.label is None
+        else (list_query.filters.label,)
     ):
         async for item, note in _labelled(asked, list_query, word):
             if (case := case_of(item, word, note)) is None:

@@ -11,11 +11,13 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
+import msgspec
+
 from policy.base import ALLOW, Allow, Ask, Block, Context, Policy, Replace, ToolCall, Verdict
 from policy.builtin.arguments import Looks, schema_of
 from policy.builtin.compiled_rules import CompiledRule, RuleSchema, weight_of
 from policy.builtin.rule_options import Rule, ToolRulesOptions
-from policy.claims.claims import NO_CLAIMS
+from policy.claims.claims import NO_CLAIMS, mark_of
 from policy.effect_sentences import describe_unsure
 from policy.effects.places import AUTO, places_of
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
@@ -121,6 +123,7 @@ class ToolRules(Policy):
         ):
             return Block("schema", rule="validate_schema")
         replacement: Replace | None = None
+        noted = ALLOW
         for compiled, rule, name in self._deny:
             if (held := compiled.holds(call, looks)) == "no":
                 continue
@@ -133,13 +136,20 @@ class ToolRules(Policy):
                 )
             replacement = replacement or Replace(json.dumps(rule.arguments), rule.reason, name)
         question = self._question(call, looks)
+        if isinstance(question, Ask):
+            mark = mark_of(looks.places.project, call.name, call.value)
+            if mark in self._claims.allowed:
+                noted = Allow(reason="allowed_always", rule=question.rule)
+                question = None
+            else:
+                question = msgspec.structs.replace(question, mark=mark)
         if isinstance(question, Block) or (question is not None and replacement is None):
             return question
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):
             return Block("not_allowed", rule="allow")
         if replacement is None and self._reads and looks.surface.is_unread:
             return _NOTED
-        return replacement or ALLOW
+        return replacement or noted
 
     def looks(self, call: ToolCall) -> Looks:
         """Return what the rules see of a call."""
@@ -172,13 +182,14 @@ class ToolRules(Policy):
             is_open = self.options.unsure == "ask"
             why = describe_unsure(looks.touch.unsure)
             return (Ask if is_open else Block)("unsure", rule="unsure", why=why)
+        unread = self.options.unread if self._reads and looks.surface.is_unread else "allow"
+        if unread == "block":
+            return Block("unread", rule="unread")
         for compiled, rule, name in self._ask:
             if (held := compiled.holds(call, looks)) != "no":
                 reason = rule.reason if held == "yes" else "unsure"
                 return Ask(reason, rule.message, name, compiled.why(call, looks, held))
-        if self._reads and self.options.unread != "allow" and looks.surface.is_unread:
-            return (Ask if self.options.unread == "ask" else Block)("unread", rule="unread")
-        return None
+        return Ask("unread", rule="unread") if unread == "ask" else None
 
     def _fits(self, call: ToolCall, looks: Looks) -> bool:
         schema = None if call.tool is None else schema_of(call.tool)

@@ -4,8 +4,10 @@ client, the texts of its request.
 Must not know: what a path means (`policy.effects.places` settles it).
 """
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +15,7 @@ from policy.claims.reading import OwnText, Statement, statements
 
 _ESCAPED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _encode = msgspec.json.Encoder().encode
+_EXPLAINS = frozenset(("description", "explanation", "justification", "reason"))
 
 
 class SettledProject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,8 +30,17 @@ class SettledProject(msgspec.Struct, frozen=True, omit_defaults=True):
 class ProjectClaims:
     """The claims of one call. Nothing is read before the first policy asks, and nothing twice."""
 
-    def __init__(self, texts: Sequence[OwnText] = (), setting: str = "", header: str = "") -> None:
+    def __init__(
+        self,
+        texts: Sequence[OwnText] = (),
+        setting: str = "",
+        header: str = "",
+        *,
+        allowed: Iterable[str] = (),
+    ) -> None:
         self._texts, self._setting, self._header = texts, setting, header
+        self.allowed = frozenset(allowed)
+        """The marks of calls that an admin allowed for good (`mark_of`)."""
         self.settled: dict[str, SettledProject] = {}
         """What came of them, by the home folder that is known."""
 
@@ -49,6 +61,15 @@ class ProjectClaims:
 
 
 NO_CLAIMS = ProjectClaims()
+
+
+def mark_of(roots: Iterable[str], tool: str, arguments: Mapping[str, object]) -> str:
+    """Return what stands for a call in a project: the same for the same tool and arguments, but for
+    what only explains them. Empty without a project."""
+    meant = {name: value for name, value in arguments.items() if name not in _EXPLAINS}
+    named = sorted(roots)
+    text = json.dumps([named, tool, meant], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if named else ""
 
 
 def _listed(text: str) -> Statement:

@@ -56,6 +56,8 @@ class Decided(msgspec.Struct, frozen=True):
     defer: str = ""
     why: str = ""
     """`Block.why`."""
+    mark: str = ""
+    """`Ask.mark` of what nobody answered."""
 
     @classmethod
     def allow(
@@ -232,12 +234,13 @@ class Decision:
             call, value=copied_json(call.value), tool=self._chain.tool_for(policy, call.tool)
         )
 
-    def _block(self, policy: Policy, block: Block, defer: str = "") -> None:
+    def _block(self, policy: Policy, block: Block, defer: str = "", mark: str = "") -> None:
         self.decided = msgspec.structs.replace(
             Decided.of(block, policy_name(policy)),
             feedback=block.feedback,
             defer=defer,
             why=block.why or self._why,
+            mark=mark,
         )
 
     def _note(self, policy: Policy, ask: Ask) -> None:
@@ -247,7 +250,7 @@ class Decision:
 
     def _deny_unanswered(self, policy: Policy, ask: Ask) -> None:
         why = f"{ask.why}. It {_UNANSWERED}" if ask.why else _UNANSWERED
-        self._block(policy, Block(ask.reason, ask.message, ask.rule, why=why))
+        self._block(policy, Block(ask.reason, ask.message, ask.rule, why=why), mark=ask.mark)
 
     def _replace(self, policy: Policy, verdict: Replace) -> None:
         try:

@@ -134,6 +134,8 @@ class CallInfo(msgspec.Struct, frozen=True):
     parent: str = ""
     project: tuple[str, ...] = ()
     """What the key's setting and the header name as the project; none where neither does."""
+    allowed: tuple[str, ...] = ()
+    """Marks of calls that an admin allowed for the key for good (`policy.base.Ask.mark`)."""
     tracer: Tracer | None = None
     """Receives each hook call, for a call that has debug lines."""
 

@@ -48,6 +48,8 @@ def problem(value: msgspec.Struct) -> str:
                 f"{type(value).__name__}: a reason has at most {MAX_REASON_CHARS} characters, a"
                 f" message {MAX_MESSAGE_CHARS}, `why` {MAX_WHY_CHARS}"
             )
+        case Ask() if len(value.mark) > MAX_NAME_CHARS or not f"{value.mark}0".isalnum():
+            return f"Ask: a mark has at most {MAX_NAME_CHARS} letters and digits"
         case Block() | Replace() | Defer() | Ask() if (
             len(value.rule) > MAX_NAME_CHARS or not value.rule.isprintable()
         ):

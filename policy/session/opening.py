@@ -394,5 +394,7 @@ def _record(call: CallInfo, request: ChatRequest | None, model: str, upstream: s
         policy_set=call.policy_set,
         body_sha256=call.body_sha256,
         facts=call.facts,
-        start=_encode(CallStart(call.nonce, call.betas, call.server_tools, call.project)).decode(),
+        start=_encode(
+            CallStart(call.nonce, call.betas, call.server_tools, call.project, call.allowed)
+        ).decode(),
     )

@@ -175,13 +175,15 @@ class RequestSide:
             call.key,
             call.session,
             request,
-            claims=(
-                ProjectClaims(own_texts(request), *call.project)
-                if any(policy.reads_project for policy in self._policies)
-                else NO_CLAIMS
-            ),
+            claims=self._claims(request),
         )
         return opening.chain_of(call, self._policies, context, self._config)
+
+    def _claims(self, request: ChatRequest) -> ProjectClaims:
+        call = self.call
+        if any(policy.reads_project for policy in self._policies):
+            return ProjectClaims(own_texts(request), *call.project, allowed=call.allowed)
+        return ProjectClaims(allowed=call.allowed) if call.allowed else NO_CLAIMS
 
     def _approve(self, chain: Chain, request: ChatRequest) -> ChatRequest:
         """The request as it goes upstream. Raises Forbidden where a policy blocks it."""

@@ -8,7 +8,7 @@ import pytest
 
 from policy.builtin.tool_rules import ToolRules
 from policy.claims import claims as claims_module
-from policy.claims.claims import ProjectClaims, SettledProject
+from policy.claims.claims import ProjectClaims, SettledProject, mark_of
 from policy.claims.reading import OwnText, own_texts, statements
 from policy.effects.places import places_of, refusal, settled
 from policy.session.session import Session
@@ -465,3 +465,19 @@ def test_prompts_are_read_as_far_as_the_bound_and_in_little_time(text: str) -> N
 def test_more_statements_than_are_compared_name_none() -> None:
     several = [(f"Working directory: /srv/a{i}", True) for i in range(MAX_CLAIMS + 1)]
     assert statements(several[1:]) is not None and statements(several) is None
+
+
+def test_a_mark_stands_for_a_call_in_a_project_and_not_for_its_explanation() -> None:
+    call = {"command": "docker compose down -v", "description": "stop"}
+    mark = mark_of(("/srv/app",), "Bash", call)
+    assert mark == mark_of(("/srv/app",), "Bash", call | {"description": "\ud800"})
+    others = [
+        mark_of(("/srv/app", "/srv/b"), "Bash", call),
+        mark_of(("/srv/b",), "Bash", call),
+        mark_of(("/srv/app",), "bash", call),
+        mark_of(("/srv/app",), "Bash", call | {"command": "docker compose down"}),
+        mark_of(("/srv/app",), "Bash", call | {"run_in_background": True}),
+        mark_of(("/srv/app",), "Bash", call | {"command": "\ud800"}),
+    ]
+    assert len({mark, *others}) == 7
+    assert mark_of((), "Bash", call) == ""

@@ -107,6 +107,7 @@ class LoadedPolicies:
             agent=start.agent,
             parent=start.parent,
             project=start.project,
+            allowed=start.allowed,
             tracer=tracer,
         )
         return session_of(info, series[0], self.config)

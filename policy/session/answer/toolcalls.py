@@ -17,6 +17,7 @@ from protocol import sampling
 from protocol.bytes.json_strict import AmbiguousJson, dumps, is_cut, normal_arguments
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop, Event, TextDelta
 from protocol.records import (
+    ASKED,
     WHY,
     DecisionRecord,
     EventRecord,
@@ -130,10 +131,12 @@ def records(
 ) -> list[Record]:
     """The record of a decided call, and before it what is to be known of the reason."""
     made: list[Record] = [_record(call, slot, at, schema_valid=schema_valid, notify=notify)]
-    if why := slot.final.why:
-        made.insert(
-            0, EventRecord(call_id=call.call_id, kind=WHY, number=slot.key, at=at, detail=why)
-        )
+    for kind, detail in ((WHY, slot.final.why), (ASKED, slot.final.mark)):
+        if detail:
+            made.insert(
+                0,
+                EventRecord(call_id=call.call_id, kind=kind, number=slot.key, at=at, detail=detail),
+            )
     return made
 
 

@@ -17,7 +17,7 @@ from alembic import op
 from db.migrations import sealed
 from db.migrations.indexing import change_briefly
 
-revision, down_revision = "r0002", "r0001"
+revision, down_revision = "r0003", "r0002"
 
 
 def upgrade():
