@@ -16,6 +16,7 @@ import msgspec
 from policy import call_state
 from policy.claims.claims import NO_CLAIMS, ProjectClaims
 from policy.scores import ProtocolChoice
+from protocol.conversations.earlier_turns import EarlierTurns
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
 from protocol.request import ChatRequest, Tool
@@ -38,16 +39,24 @@ class Context(msgspec.Struct, frozen=True):
     approved: ChatRequest = cast("ChatRequest", None)
     claims: ProjectClaims = NO_CLAIMS
     """What names the call's project, where a policy of its series goes by that."""
+    earlier: EarlierTurns = cast("EarlierTurns", None)
+    """The turns before the call, with what its session did that the request does not have, once a
+    policy of its series `remembers`."""
 
     def __post_init__(self) -> None:
-        """Take the client's request for approved where no other is given."""
+        """Take the client's request for approved, and its turns, where no others are given."""
         if cast("ChatRequest | None", self.approved) is None:
             msgspec.structs.force_setattr(self, "approved", self.request)
+        if cast("EarlierTurns | None", self.earlier) is None:
+            msgspec.structs.force_setattr(self, "earlier", EarlierTurns(self.request.turns))
 
     def without_history(self) -> "Context":
         """Return what may be known once the request is sent, where no policy looks back."""
         return msgspec.structs.replace(
-            self, request=self.request.without_history(), approved=self.approved.without_history()
+            self,
+            request=self.request.without_history(),
+            approved=self.approved.without_history(),
+            earlier=EarlierTurns(),
         )
 
 
@@ -332,6 +341,8 @@ class Policy:
     release: Release = "early"
     """What of a turn may go out before it is decided: `early`, the text before its first call;
     `whole`, nothing."""
+    remembers: bool = False
+    """Does it go by the calls before a call (`Context.earlier`)?"""
     on_block: Literal["", "stop", "continue"] = ""
     """What follows a tool call that is blocked: `continue` gives the model the reason and asks it
     again, where no policy of the series says `stop`."""

@@ -17,6 +17,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "unsure": "its text does not show everything it would do",
     "unread": "no rule can look at some of its arguments",
     "allowed_always": "an admin allowed this call here for good",
+    "history_unavailable": "what its session did before could not be read",
     "schema": "its arguments do not fit the tool's schema",
     "cannot_replace": "its arguments cannot be replaced",
     "fault": "a policy failed",

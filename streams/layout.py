@@ -203,6 +203,9 @@ TURNS_FIELD = "t"
 """The fact that is what the record holds of turns in the request: a takeover sends what the first
 owner sent."""
 
+CALLS_FIELD = "s"
+"""The fact that is what the session's calls on record are that the request does not have."""
+
 ANSWERS_FIELD = "a"
 """The fact that is what the record holds of the answers that the request goes on with, likewise."""
 

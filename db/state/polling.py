@@ -6,8 +6,10 @@ know: SQLAlchemy, whose import would take half of a gateway's start.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
+from uuid import UUID
 
 import psycopg
 from psycopg.rows import dict_row
@@ -16,8 +18,11 @@ from pydantic import ValidationError
 from db import dead_letters, missing_records
 from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.migrations.primaries import SEEN
+from db.text import from_column, to_column
+from protocol.conversations.earlier_turns import WantedCalls
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable
+from protocol.records import to_text
 from settings.config import LISTS, Key
 
 ANSWER_S = 3.0
@@ -61,6 +66,20 @@ WHERE l.label = 'always' AND NOT EXISTS (
 ORDER BY l.at DESC LIMIT 1000
 """
 """What was asked about such a block, while `always` is its newest label."""
+_SESSION_CALLS: LiteralString = """
+SELECT id, name, arguments FROM (
+    SELECT *, sum(octet_length(arguments)) OVER (ORDER BY call_id DESC, block DESC) AS size FROM (
+        SELECT t.tool_call_id AS id, t.name, t.call_id, t.block,
+            coalesce(t.released_arguments, t.arguments) AS arguments
+        FROM calls c JOIN tool_calls t ON t.call_id = c.call_id
+        WHERE c.session = %(session)s AND c.key_id = %(key_id)s AND c.call_id >= %(since)s
+            AND t.call_id >= %(since)s AND c.call_id <> %(call_id)s AND t.executor = 'client'
+            AND t.verdict IN ('allow', 'replace') AND t.tool_call_id <> ALL (%(ids)s)
+        ORDER BY c.call_id DESC, t.block DESC LIMIT %(calls)s
+    ) newest
+) sized WHERE size <= %(size)s ORDER BY call_id, block
+"""
+"""What the client was given to run. Bounded by times as well: partitions are pruned by those."""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
 
 
@@ -91,7 +110,9 @@ class Watch:
 
     async def keys_of(self, digests: Sequence[str]) -> list[Key]:
         """Return those of the keys with these digests, in hexadecimal, that are in use."""
-        return _read_keys(await self._ask(_KEYS_OF, [bytes.fromhex(digest) for digest in digests]))
+        return _read_keys(
+            await self._ask(_KEYS_OF, ([bytes.fromhex(digest) for digest in digests],))
+        )
 
     async def switches(self) -> list[dict[str, Any]]:
         """Return the debug logs that admins switched on: key, loggers, content, for how many
@@ -109,6 +130,26 @@ class Watch:
         except psycopg.errors.UndefinedTable:
             return []
 
+    async def session_calls(
+        self, key_id: str, call_id: str, wanted: WantedCalls
+    ) -> list[tuple[str, str, str]]:
+        """Return the tool calls, each an id, a name and arguments, that the client of another call
+        of the session was given, the oldest first."""
+        since = UUID(int=max(0, time.time_ns() // 1_000_000 - wanted.hours * 3_600_000) << 80)
+        values = {
+            "session": to_column(wanted.session),
+            "key_id": key_id,
+            "call_id": call_id,
+            "since": since,
+            "ids": list(map(to_column, wanted.ids)),
+            "calls": wanted.calls,
+            "size": wanted.size,
+        }
+        return [
+            (from_column(row["id"]), from_column(row["name"]), to_text(row["arguments"]))
+            for row in await self._ask(_SESSION_CALLS, values)
+        ]
+
     async def revision(self) -> str:
         """Return where the database stands, empty when it was never migrated."""
         try:
@@ -121,7 +162,7 @@ class Watch:
         """Return the database's id, empty where it has none yet, and 0, or None where it holds a
         later primary of Redis than this one."""
         try:
-            rows = await self._ask(SEEN, known, run_id)
+            rows = await self._ask(SEEN, (known, run_id))
         except psycopg.errors.UndefinedTable:
             return "", 0
         return (rows[0]["database"], rows[0]["number"]) if rows else ("", 0)
@@ -141,24 +182,28 @@ class Watch:
         if connection is not None:
             await connection.close()
 
-    async def _ask(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
+    async def _ask(
+        self, statement: LiteralString | bytes, values: Sequence[object] | Mapping[str, object] = ()
+    ) -> list[dict[str, Any]]:
         async with self._turn:
             was_connected = self._connection is not None
             try:
                 try:
-                    return await self._run(statement, *values)
+                    return await self._run(statement, values)
                 except psycopg.OperationalError:
                     # a kept connection may belong to a server that was started anew meanwhile: that
                     # is no outage
                     if not was_connected or self._connection is not None:
                         raise
-                    return await self._run(statement, *values)
+                    return await self._run(statement, values)
             except psycopg.errors.UndefinedTable:
                 raise
             except (psycopg.Error, OSError) as error:
                 raise AuditUnavailable("the audit log cannot be read now") from error
 
-    async def _run(self, statement: LiteralString | bytes, *values: object) -> list[dict[str, Any]]:
+    async def _run(
+        self, statement: LiteralString | bytes, values: Sequence[object] | Mapping[str, object]
+    ) -> list[dict[str, Any]]:
         if self._connection is None:
             self._connection = await self._connect()
         try:

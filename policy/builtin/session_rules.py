@@ -6,7 +6,7 @@ sends them. So a client that leaves calls out, as many do to keep a long convers
 to count anew. Calls that were blocked were never made, and do not count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Reversible, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Self
@@ -20,6 +20,7 @@ from policy.claims.claims import NO_CLAIMS, ProjectClaims
 from policy.effects.history.past_calls import value_of
 from policy.effects.places import AUTO, Places, places_of
 from policy.patterns import compile_re2
+from protocol.conversations.earlier_turns import EarlierTurns
 from protocol.request import ToolResultPart, ToolUsePart, Turn
 
 _SURELY: frozenset[Held] = frozenset(("yes",))
@@ -69,6 +70,7 @@ class SessionRules(Policy):
 
     name = "session_rules"
     keeps_request = False
+    remembers = True
 
     def __init__(self, **options: object) -> None:
         self.options = SessionRulesOptions.model_validate(options)
@@ -90,13 +92,15 @@ class SessionRules(Policy):
             rule.reads_effects for rule in rules
         )
         self.weight = weight_of(rules)
-        self._session = _Session((), self._places)
+        self._earlier = EarlierTurns()
+        self._session = _Session(self._earlier, self._places)
 
     def for_call(self, context: Context) -> Self:
         """Give the call what its session did before."""
         clone = super().for_call(context)
         clone._places = self._places_of(context.claims)
-        clone._session = _Session(context.request.turns, clone._places)
+        clone._earlier = context.earlier
+        clone._session = _Session(context.earlier, clone._places)
         return clone
 
     def _places_of(self, claims: ProjectClaims) -> Places:
@@ -105,6 +109,8 @@ class SessionRules(Policy):
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules, in their order."""
+        if self._earlier.is_lost:
+            return Block("history_unavailable")
         before = self._session.before(call)
         looks = Looks(call, self._places)
         for compiled, rule, name in self._rules:
@@ -146,7 +152,7 @@ class SessionRules(Policy):
 class _Session:
     """The calls before a call, newest first: those of the request, and the ones of this answer."""
 
-    def __init__(self, turns: tuple[Turn, ...], places: Places) -> None:
+    def __init__(self, turns: Reversible[Turn], places: Places) -> None:
         self._turns, self._places = turns, places
         self._answer: dict[int, _Past] = {}
         self.work = [MAX_WORK]

@@ -75,7 +75,7 @@ class ToolRules(Policy):
             rule.reads_effects for rule in objecting
         )
         self._reads = any(rule.reads_effects for rule in (*(allow or ()), *objecting))
-        self._remembers = self.options.memory and self._reads
+        self.remembers = self.options.memory and self._reads
         self.weight = weight_of((*(allow or ()), *objecting))
 
     def why_idle(self) -> str:
@@ -99,16 +99,18 @@ class ToolRules(Policy):
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
         clone._claims = context.claims
-        if self._remembers:
+        if self.remembers:
             # loads what reads shell texts, which only rules about effects need
             from policy.effects.history.conversation import EarlierCalls
 
             # what the client sent, whatever policies make of it
-            clone._history = EarlierCalls(context.request.turns)
+            clone._history = EarlierCalls(context.earlier)
         return clone
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules."""
+        if self._history is not None and self._history.is_lost:
+            return Block("history_unavailable")
         verdict = self._decide(call)
         if self._history is not None and not isinstance(verdict, Block):
             self._history.remember(call)

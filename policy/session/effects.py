@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from policy.base import JudgeQuestion
+from protocol.conversations.earlier_turns import WantedCalls
 from protocol.dialects.turns import WantedTurns
 from protocol.events import Event
 from protocol.records import CallFacts, Record
@@ -52,7 +53,7 @@ class WantedSegment(msgspec.Struct, frozen=True):
     last_seq: int
 
 
-Wanted = WantedTurns | WantedAnswers | WantedSegment
+Wanted = WantedCalls | WantedTurns | WantedAnswers | WantedSegment
 """What a session needs to go on."""
 
 
@@ -79,8 +80,8 @@ class SessionEffects(msgspec.Struct):
 
     `waits` are blocks whose tool call waits for its commit (the record with `notify` is among
     `records`). `end` is the reason with which the answer is complete, or empty. `lookup`: find
-    these recorded turns and give them to `turns`, these kept answers, for `answers`, or this part
-    of the call, for `segment`.
+    these recorded calls and give them to `calls`, these turns, for `turns`, these kept answers, for
+    `answers`, or this part of the call, for `segment`.
     """
 
     number: int

@@ -15,6 +15,7 @@ from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond, State
 from policy.session.exchange import Exchange
 from policy.session.phases import PHASES, Phase, Step
+from protocol.conversations.earlier_turns import EarlierTurns, WantedCalls
 from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import Lost, StoredTurn
 from protocol.errors import InvalidRequest, PipelineError, key_memory
@@ -54,6 +55,7 @@ class RequestSide:
         self._exchange: Exchange | None = None
         """There is one once the request is approved."""
         self._stored: Sequence[StoredTurn] = ()
+        self._earlier = EarlierTurns()
 
     def _take(self, step: Step) -> None:
         self._phase = PHASES[self._phase, step]
@@ -159,16 +161,31 @@ class RequestSide:
         self._take("approve")
         self._exchange = Exchange(chain, destination, approved, blocks)
         self.out.records += opening.records(call, request, model, upstream)
-        wanted = opening.lookup(call, destination, approved)
+        if call.session and request.tools and any(policy.remembers for policy in self._policies):
+            self.out.look_up(WantedCalls(call.session, self._earlier.ids))
+        else:
+            self._find_turns(self._exchange)
+
+    def calls(self, packed: bytes) -> None:
+        """Take the session's calls that were asked for, and go on."""
+        if self._exchange is not None and self._phase == "approved":
+            self._earlier.recall(packed)
+            self._find_turns(self._exchange)
+
+    def _find_turns(self, exchange: Exchange) -> None:
+        # policies that remember have it
+        self._earlier = EarlierTurns()
+        wanted = opening.lookup(self.call, exchange.upstream, exchange.request)
         self.out.look_up(wanted)
         if wanted is None:
-            self._dispatch(self._exchange, "")
+            self._dispatch(exchange, "")
 
     def _take_body(self, body: bytes) -> None:
         """Take the request as it is read."""
 
     def _make_chain(self, request: ChatRequest) -> Chain:
         call = self.call
+        self._earlier = EarlierTurns(request.turns)
         context = Context(
             call.call_id,
             nonces.derived(call.nonce, nonces.POLICIES),
@@ -176,6 +193,7 @@ class RequestSide:
             call.session,
             request,
             claims=self._claims(request),
+            earlier=self._earlier,
         )
         return opening.chain_of(call, self._policies, context, self._config)
 

@@ -16,6 +16,7 @@ import msgspec
 from policy.base import Judgement
 from policy.session.effects import JudgeRequest, WantedSegment
 from protocol.bounds import LARGE_STEP_BYTES
+from protocol.conversations.earlier_turns import WantedCalls
 from protocol.errors import JudgeUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from protocol.stored_answers import WantedAnswers
@@ -119,7 +120,9 @@ class FactWatcher:
                 return
             key_id = call.start.key_id
             charge = partial(self._is_charged, call)
-            if isinstance(wanted, WantedAnswers):
+            if isinstance(wanted, WantedCalls):
+                value = await self._turns.find_calls(key_id, call.id, wanted, charge)
+            elif isinstance(wanted, WantedAnswers):
                 value = await self._turns.find_answers(key_id, wanted, charge)
             else:
                 value = await self._turns.find(key_id, wanted, charge)

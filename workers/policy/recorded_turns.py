@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from db.state.polling import Watch
 from policy.session.effects import Wanted, WantedSegment
 from policy.session.session import Session
 from protocol.bounds import LOOKUPS_AT_ONCE
+from protocol.conversations.earlier_turns import LOST, WantedCalls, pack_calls
 from protocol.dialects.turns import RecordedTurns, WantedTurns, pack_turns, unpack_turns
 from protocol.request import DialectName
 from protocol.stored_answers import StoredAnswers, WantedAnswers, pack, unpack
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from db.read.call.turns import TurnReader
 
 MAX_FACT_BYTES = 8 * 2**20
+ANSWER_S = 2.0
+"""For a session's calls."""
 NONE = pack_turns([])
 """The fact that nothing is on record."""
 log = logging.getLogger(__name__)
@@ -59,6 +63,8 @@ def field_of(wanted: Wanted) -> str:
     """Return the field of the fact that answers a lookup; empty where none does."""
     if isinstance(wanted, WantedSegment):
         return ""
+    if isinstance(wanted, WantedCalls):
+        return layout.CALLS_FIELD
     return layout.ANSWERS_FIELD if isinstance(wanted, WantedAnswers) else layout.TURNS_FIELD
 
 
@@ -68,6 +74,8 @@ def tell(session: Session, facts: dict[str, bytes], field: str, value: bytes) ->
     if field == layout.TURNS_FIELD:
         fact = unpack_fact(value)
         session.turns(fact.turns, lost=fact.lost)
+    elif field == layout.CALLS_FIELD:
+        session.calls(value)
     else:
         facts[field] = b"-"
         session.answers(unpack(value))
@@ -83,6 +91,9 @@ class TurnLookup:
 
     def __init__(self, database_url: str, *, durable: bool, max_bytes: int) -> None:
         self._database_url, self._durable, self._max_bytes = database_url, durable, max_bytes
+        self._watch = Watch(database_url, answer_s=ANSWER_S)
+        # it has one connection
+        self._sessions = RoundRobin(1)
         self._readers: dict[DialectName, TurnReader] = {}
         self._of_answers: dict[DialectName, AnswerReader] = {}
         self._opening = asyncio.Lock()
@@ -109,6 +120,23 @@ class TurnLookup:
                 exc_info=error,
             )
             return pack_turns([], ["unreadable"])
+
+    async def find_calls(
+        self, key_id: str, call_id: str, wanted: WantedCalls, charge: Charge
+    ) -> bytes:
+        """Return the fact: the calls on record of this API key's session. Never raises."""
+        try:
+            # texts wait for it too, so no longer than this
+            async with asyncio.timeout(ANSWER_S), self._sessions.place(key_id):
+                packed = pack_calls(await self._watch.session_calls(key_id, call_id, wanted))
+        except Exception as error:
+            log.error(
+                "lookup of a session's calls failed",
+                extra={"error": type(error).__name__},
+                exc_info=error,
+            )
+            return LOST
+        return packed if len(packed) == len(NONE) or await charge(packed) else LOST
 
     async def find_answers(self, key_id: str, wanted: WantedAnswers, charge: Charge) -> bytes:
         """Return the fact: what is on record of these answers, or why the call cannot go on with
@@ -156,6 +184,7 @@ class TurnLookup:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._watch.close()
         for reader in self._readers.values():
             await reader.close()
         for of_answers in self._of_answers.values():

@@ -36,7 +36,7 @@ from policy.effects.history.relevance import Chosen, Wants, choose, stays_in, wa
 from policy.effects.places import Places
 from policy.effects.surface_parts import Surface
 from policy.effects.touch import LocatedEffect, Source, Touch, in_folder
-from protocol.request import Turn
+from protocol.conversations.earlier_turns import EarlierTurns
 
 
 class EarlierCalls:
@@ -46,10 +46,15 @@ class EarlierCalls:
     call that is asked about again, as its arguments were replaced, has the same ones before it.
     """
 
-    def __init__(self, turns: tuple[Turn, ...]) -> None:
+    def __init__(self, turns: EarlierTurns) -> None:
         self._turns = turns
         self._answer: dict[int, PastCall] = {}
         self._values: dict[Places, frozenset[str]] = {}
+
+    @property
+    def is_lost(self) -> bool:
+        """Can nobody say what came before?"""
+        return self._turns.is_lost
 
     def remember(self, call: ToolCall) -> None:
         """Add a call of this answer that is released, for those behind it."""

@@ -7,7 +7,7 @@ never milder. Only those that may matter are taken apart (`steps_of`).
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Reversible
 from functools import lru_cache
 from itertools import islice
 
@@ -87,7 +87,7 @@ class PastCall(msgspec.Struct, frozen=True):
     makes: frozenset[str]
 
 
-def past_calls(turns: Sequence[Turn]) -> Iterator[ToolUsePart]:
+def past_calls(turns: Reversible[Turn]) -> Iterator[ToolUsePart]:
     """Yield the calls in a history, newest first, as far as its bounds go."""
     calls, chars = 0, 0
     for turn in reversed(turns):
