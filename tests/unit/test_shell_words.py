@@ -218,16 +218,21 @@ def test_an_error_hides_nothing_behind_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "name"),
     [
-        "powershell -c Remove-Item",
-        "cmd /c del x",
-        "C:\\Windows\\System32\\cmd.exe /c del x",
-        "pwsh -Command x",
+        ("powershell -c Remove-Item", "rm"),
+        ("cmd /c del x", "rm"),
+        ("pwsh -Command x", "x"),
+        ("C:\\Windows\\System32\\cmd.exe /c del x", ""),
+        ("pwsh -EncodedCommand abc", ""),
     ],
 )
-def test_other_systems_are_unsure(text: str) -> None:
-    assert any(reason.startswith(("language:", "name:")) for reason in resolve(text).unsure)
+def test_other_systems_are_read_or_unsure(text: str, name: str) -> None:
+    found = resolve(text)
+    if name:
+        assert [command.name for command in found.commands] == [name] and not found.unsure
+    else:
+        assert any(reason.startswith(("language:", "name:")) for reason in found.unsure)
 
 
 def test_a_heredoc_is_data_or_a_program_by_what_reads_it() -> None:
