@@ -20,6 +20,7 @@ from tests.support.clients.coding_agents import CODING_AGENTS, Ran, run
 from tests.support.servers.product import KEY
 from tests.support.vendors.server import Door, Told, door
 from tests.support.vendors.story import (
+    COMMANDS,
     DENIED,
     FIRST,
     LAST,
@@ -153,13 +154,16 @@ def check_done(place: Place, played: Played, agent: str, client: str, upstream: 
     assert [[r for r in (FIRST, SECOND) if r in results(t)] for t in task] == (
         [[]] if edits else RESULTS[vendors.scene.answer]
     )
-    # nothing of the denied call, neither what it is nor the provider's name for it, in any byte
+    # nothing of the denied call, neither what it is nor the provider's name for it, in any byte; a
+    # notice says where it would have fetched from
     said = played.way.said()
     assert (
-        DENIED.encode() not in said and WITNESS.encode() not in said and b"call_denied" not in said
+        COMMANDS["denied"].encode() not in said
+        and WITNESS.encode() not in said
+        and b"call_denied" not in said
     )
     # and it is in no history, so that the provider is not told that it ran
-    assert DENIED not in json.dumps(task[-1].body)
+    assert COMMANDS["denied"] not in json.dumps(task[-1].body)
     assert verdicts(place, played.calls) == (
         [] if edits else [(False, "allow"), (True, "block"), (False, "allow")]
     )
