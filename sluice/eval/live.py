@@ -163,9 +163,8 @@ class _Client:
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        kind = http.client.HTTPConnection
-        if self._parts.scheme == "https":
-            kind = http.client.HTTPSConnection
+        is_tls = self._parts.scheme == "https"
+        kind = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
         sent = {"authorization": f"Bearer {self._key}", "content-type": "application/json"}
         host = self._parts.hostname or ""
         with closing(kind(host, self._parts.port, timeout=_TIMEOUT_S)) as connection:
