@@ -249,8 +249,6 @@ def _mistakes(data: Data) -> str:
             [f"`{one['preset']}`", what, f"{len(cases)}", ", ".join(cases)]
             for what, cases in found.items()
         ]
-        if not found:
-            rows.append([f"`{one['preset']}`", "no miss", "0", ""])
     return table(("policy", "what happens", "cases", "their names"), rows)
 
 
