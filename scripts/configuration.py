@@ -99,7 +99,7 @@ _WORDS: dict[Any, str] = {
 _COLUMNS = ("key", "type", "default", "meaning")
 _MOST_LISTED = 12
 """Values of a default that stand in the table."""
-_SECTIONS: dict[type[BaseModel], str] = {
+SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME",
     ModelRoute: "models[]",
     Price: "models[]: price",
@@ -144,13 +144,13 @@ _SECTIONS: dict[type[BaseModel], str] = {
 
 def page() -> str:
     """Return the page on all but policies. Raises ValueError for a key without a docstring."""
-    sections = [_section(model) for model in _SECTIONS if not _is_option(model)]
+    sections = [_section(model) for model in SECTIONS if not _is_option(model)]
     return "\n".join([_HEAD, f"## Top level\n\n{_table(Config)}", *sections])
 
 
 def options_page() -> str:
     """Return the page on the options of policies and presets. Raises ValueError likewise."""
-    sections = [_section(model) for model in _SECTIONS if _is_option(model)]
+    sections = [_section(model) for model in SECTIONS if _is_option(model)]
     return "\n".join([_OPTIONS_HEAD, *sections, *_presets()])
 
 
@@ -162,9 +162,9 @@ def _is_option(model: type[BaseModel]) -> bool:
 def _section(model: type[BaseModel]) -> str:
     if model is PolicyStep:
         return f"{_POLICIES}\n{_table(model)}"
-    base = next((one for one in model.__bases__ if one in _SECTIONS), None)
-    also = "" if base is None else f" It has the keys of [{_SECTIONS[base]}]({_anchor(base)}), and:"
-    return f"## {_SECTIONS[model]}\n\n{_about(model)}{also}\n\n{_table(model)}"
+    base = next((one for one in model.__bases__ if one in SECTIONS), None)
+    also = "" if base is None else f" It has the keys of [{SECTIONS[base]}]({_anchor(base)}), and:"
+    return f"## {SECTIONS[model]}\n\n{_about(model)}{also}\n\n{_table(model)}"
 
 
 def _presets() -> Iterator[str]:
@@ -219,7 +219,7 @@ def keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
     docstring. Raises ValueError."""
     texts = _docstrings(model)
     for name, field in model.model_fields.items():
-        if name not in model.__annotations__ and any(one in _SECTIONS for one in model.__bases__):
+        if name not in model.__annotations__ and any(one in SECTIONS for one in model.__bases__):
             continue
         if name not in texts:
             raise ValueError(f"{model.__module__}.{model.__qualname__}.{name} has no docstring")
@@ -261,7 +261,7 @@ def _linked(text: str) -> str:
 
 
 def _anchor(model: type[BaseModel]) -> str:
-    return "#" + re.sub(r"[^a-z0-9_ -]", "", _SECTIONS[model].lower()).replace(" ", "-")
+    return "#" + re.sub(r"[^a-z0-9_ -]", "", SECTIONS[model].lower()).replace(" ", "-")
 
 
 def _type(kind: Any) -> str:

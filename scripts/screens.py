@@ -110,7 +110,6 @@ _REVIEW = (
 _REDACT = ("audit", "redact", "BLOCKED", "--reason", "asked by the user")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "calls"),
-    ("audit", "calls", "--limit", "2"),
     ("audit", "tool-calls"),
     ("audit", "tool-calls", "--follow"),
     ("audit", "judge-blocks"),
@@ -129,7 +128,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "public-key"),
     _REDACT,
     (*_REDACT, "--yes"),
-    ("audit", "show", "BLOCKED"),
     ("audit", "drop", "--before", "90d", "--reason", "90 days are over"),
     ("keys", "list"),
 )

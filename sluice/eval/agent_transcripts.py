@@ -36,13 +36,17 @@ _FORMS = {
     "custom_tool_call_output": _Form("result", "call_id", "output"),
 }
 """Parts by their `type`: Claude Code's are the content of a message, Codex' stand alone."""
-_TURN = re.compile(r"^_\*\*(User|Assistant|Agent)\b[^\n]*\*\*_\s*$", re.MULTILINE)
-_TOOL = re.compile(r"<(tool-use|details)\b.*?</\1>", re.DOTALL)
+_MARK = re.compile(
+    r"^_\*\*(User|Assistant|Agent)\b[^\n]*\*\*_\s*$|(?s:<(tool-use|details)\b.*?</\2>)",
+    re.MULTILINE,
+)
 _TOOL_NAME = re.compile(r"(?:data-tool-name=\"|Tool use: \*\*)([\w.-]+)")
 _COMMAND = re.compile(
     r"(?s:```(?:bash|sh|shell|zsh|console)\n(.*?)\n```)|^`([^`\n]+)`\s*$", re.MULTILINE
 )
-_SHELLS = frozenset(("bash", "exec_command", "shell", "shell_command", "run_terminal_cmd"))
+_SHELLS = ("bash", "exec_command", "shell", "shell_command", "run_terminal_cmd")
+_LISTS = ("ls", "list_directory")
+"""Called shells, though they run nothing."""
 
 
 class _Part(NamedTuple):
@@ -117,14 +121,16 @@ def _text_of(content: Any) -> str:
 
 def _of_markdown(text: str) -> Iterator[_Part]:
     """Shell commands and what was written; of other tools Markdown has no arguments."""
-    _, *turns = _TURN.split(text)
-    for at, (role, turn) in enumerate(zip(turns[::2], turns[1::2], strict=True)):
-        words = _TOOL.sub("", turn).strip(" \n-")
-        yield _Part("text", "user" if role == "User" else "assistant", words)
-        for number, tool in enumerate(_TOOL.finditer(turn)):
-            name, command = _TOOL_NAME.search(tool[0]), _COMMAND.search(tool[0])
-            if command and name and name[1].lower() in _SHELLS:
-                arguments = json.dumps({"command": command[1] or command[2]}, ensure_ascii=False)
-                call_id = f"call-{at}-{number}"
-                yield _Part("call", name[1], arguments, call_id)
-                yield _Part("result", "", _COMMAND.sub("", tool[0]), call_id)
+    role, end = "system", 0
+    for number, mark in enumerate(_MARK.finditer(text)):
+        yield _Part("text", role, text[end : mark.start()].strip(" \n-"))
+        end = mark.end()
+        if mark[1]:
+            role = "user" if mark[1] == "User" else "assistant"
+        name, command = _TOOL_NAME.search(mark[0]), _COMMAND.search(mark[0])
+        tool = name[1].lower() if name else ""
+        is_shell = 'data-tool-type="shell"' in mark[0] and tool not in _LISTS
+        if command and name and (is_shell or tool in _SHELLS):
+            arguments = json.dumps({"command": command[1] or command[2]}, ensure_ascii=False)
+            yield _Part("call", name[1], arguments, f"call-{number}")
+            yield _Part("result", "", _COMMAND.sub("", mark[0]), f"call-{number}")

@@ -152,15 +152,17 @@ def read(paths: Sequence[Path]) -> Dataset:
     """Read files. Raises DatasetError with what is wrong, each with file and line."""
     files, cases = list[DatasetFile](), list[Case]()
     seen: dict[str, str] = {}
-    mistakes: list[str] = []
+    mistakes, idle = list[str](), list[str]()
     for path in paths:
         try:
             raw = path.read_bytes()
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
         before, line = len(cases), 1
+        items = None
         try:
-            for line, item in _items(path, raw):
+            items = _items(path, raw)
+            for line, item in items or ():
                 place = f"{path} line {line}"
                 try:
                     made = _cases(item, place)
@@ -178,20 +180,23 @@ def read(paths: Sequence[Path]) -> Dataset:
         except NotJson as wrong:
             mistakes.append(f"{path} line {wrong.line}: {wrong}")
         if len(cases) == before and not mistakes:
-            mistakes.append(f"{path} line {line}: there is no case in this file")
+            empty = f"{path} line {line}: there is no case in this file"
+            (idle if items is None else mistakes).append(empty)
         files.append(DatasetFile(str(path), hashlib.sha256(raw).hexdigest(), len(cases) - before))
-    if mistakes:
+    if mistakes := mistakes or ([] if cases else idle):
         raise DatasetError(_listed(mistakes))
     hashes = [file.sha256 for file in files]
     whole = hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
     return Dataset(tuple(files), tuple(cases), whole)
 
 
-def _items(path: Path, raw: bytes) -> list[tuple[int, Any]]:
-    """The items of a file; an agent's own transcript is one."""
+def _items(path: Path, raw: bytes) -> list[tuple[int, Any]] | None:
+    """The items of a file; an agent's own session is one, or None where it made no call."""
     items = [] if path.suffix == ".md" else list(items_of(raw))
     transcript = transcript_of(path, raw, [item for _, item in items])
-    return items if transcript is None else [(1, transcript)]
+    if transcript is None:
+        return items
+    return [(1, transcript)] if transcript["steps"] else None
 
 
 def _listed(mistakes: list[str]) -> str:
