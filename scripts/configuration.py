@@ -1,11 +1,12 @@
-"""Write docs/run/configuration.md from the models of the configuration and their docstrings; with
-`--check`, say whether it is up to date."""
+"""Write docs/run/configuration.md and docs/run/policy-options.md from the models of the configuration
+and their docstrings; with `--check`, say whether they are up to date."""
 
 import ast
 import inspect
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from types import NoneType, UnionType
@@ -43,17 +44,24 @@ from settings.pages import Pages
 from settings.retention import Retention
 from settings.upstreams import HeaderName, KnownDialect, Part, Upstream
 
-PAGE = DOCS / "run" / "configuration.md"
+PAGE, OPTIONS_PAGE = DOCS / "run" / "configuration.md", DOCS / "run" / "policy-options.md"
 _HEAD = """# Configuration
 
-Every key of the configuration file, with its type, its default and its meaning. `python -m scripts.configuration` writes this page from the
-models that read the file. `deploy/sluice.yaml` is an example with comments. Pass a file with `--config` or `SLUICE_CONFIG`. Other settings,
-such as the addresses of Redis and PostgreSQL, are the environment variables in `.env.example`.
+Every key of the configuration file; those of policies are on a [page of their own](policy-options.md). `python -m scripts.configuration`
+writes both pages from the models that read the file. `deploy/sluice.yaml` is an example with comments. Pass a file with `--config` or
+`SLUICE_CONFIG`. Other settings, such as the addresses of Redis and PostgreSQL, are the environment variables in `.env.example`.
 
-With unknown keys, unknown names or values out of range Sluice does not start. `sluice check FILE` reports every mistake with its line
+With unknown keys, unknown names or values out of range Sluice does not start; `sluice check FILE` reports every mistake with its line
 ([policies.md](policies.md#check-and-try)). *Required* applies to each mapping of that kind. A *name* has 1 to 64 letters, digits,
-`.`, `_` and `-`, and begins with a letter or digit. A *shell pattern* has `*` for any text and `?` for one character, and must match the
-whole name. An *RE2 pattern* is a regular expression in the syntax of RE2.
+`.`, `_` and `-`, and begins with a letter or digit.
+"""
+_OPTIONS_HEAD = """# Options of policies
+
+The keys of the built-in policies and of presets, beside `use` and `on_block`. [policies.md](policies.md) explains them,
+[configuration.md](configuration.md) says what is a name.
+
+A *pattern* of names is a shell pattern (`*` for any text, `?` for one character), which must match the whole name, or `{re2: PATTERN}`; where
+it says *patterns* there may be one or a list. An *RE2 pattern* is a regular expression in the syntax of RE2.
 """
 _BARE = " and ".join(
     f"`{name}`"
@@ -63,7 +71,7 @@ _BARE = " and ".join(
 _POLICIES = f"""## policies.NAME
 
 A list of at most 32 policies, which are asked one after the other. Each is a mapping with `use`; its other keys are the policy's options.
-The options of the built-in policies are below; {_BARE} have none. [policies.md](policies.md) explains them.
+The [options of the built-in policies](policy-options.md) are on another page; {_BARE} have none. [policies.md](policies.md) explains them.
 """
 _PRESETS = """## preset
 
@@ -80,7 +88,7 @@ _WORDS: dict[Any, str] = {
     Unmodelled: "text",
     KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
     Pattern: "RE2 pattern",
-    NamePattern: "shell pattern or `{re2: PATTERN}`",
+    NamePattern: "pattern",
     str: "text",
     int: "whole number",
     float: "number",
@@ -88,7 +96,10 @@ _WORDS: dict[Any, str] = {
     AwareDatetime: "time with a zone",
     dict[str, Any]: "mapping",
 }
-_SECTIONS: dict[type[BaseModel], str] = {
+_COLUMNS = ("key", "type", "default", "meaning")
+_MOST_LISTED = 12
+"""Values of a default that stand in the table."""
+SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME",
     ModelRoute: "models[]",
     Price: "models[]: price",
@@ -132,35 +143,50 @@ _SECTIONS: dict[type[BaseModel], str] = {
 
 
 def page() -> str:
-    """Return the page. Raises ValueError for a key without a docstring."""
-    parts = [_HEAD, f"## Top level\n\n{_table(Config)}"]
-    for model, heading in _SECTIONS.items():
-        if model is PolicyStep:
-            parts.append(f"{_POLICIES}\n{_table(model)}")
-        else:
-            base = next(
-                (one for one in model.__bases__ if one in _SECTIONS and not _is_whole(model)), None
-            )
-            also = (
-                ""
-                if base is None
-                else f" It has the keys of [{_SECTIONS[base]}]({_anchor(base)}), and:"
-            )
-            parts.append(f"## {heading}\n\n{_about(model)}{also}\n\n{_table(model)}")
-    return "\n".join([*parts, *_presets()])
+    """Return the page on all but policies. Raises ValueError for a key without a docstring."""
+    sections = [_section(model) for model in SECTIONS if not _is_option(model)]
+    return "\n".join([_HEAD, f"## Top level\n\n{_table(Config)}", *sections])
+
+
+def options_page() -> str:
+    """Return the page on the options of policies and presets. Raises ValueError likewise."""
+    sections = [_section(model) for model in SECTIONS if _is_option(model)]
+    return "\n".join([_OPTIONS_HEAD, *sections, *_presets()])
+
+
+def _is_option(model: type[BaseModel]) -> bool:
+    """Is it of a policy, whose models lie in another package than those of the file?"""
+    return model.__module__.startswith("policy.")
+
+
+def _section(model: type[BaseModel]) -> str:
+    if model is PolicyStep:
+        return f"{_POLICIES}\n{_table(model)}"
+    base = next((one for one in model.__bases__ if one in SECTIONS), None)
+    also = "" if base is None else f" It has the keys of [{SECTIONS[base]}]({_anchor(base)}), and:"
+    return f"## {SECTIONS[model]}\n\n{_about(model)}{also}\n\n{_table(model)}"
 
 
 def _presets() -> Iterator[str]:
-    """The presets, each with its options."""
+    """The presets, each with its options; those that several have alike in a table of their own."""
     yield _PRESETS
-    for name in preset_files.names():
-        one = preset_files.preset(name)
-        about = f"### {name}\n\nVersion {one.version}. {' '.join(one.about.split())}\n"
-        rows = [
+    rows = {
+        name: [
             (f"`{key}`", _option_type(option), _option_default(option), option.about)
-            for key, option in one.options.items()
+            for key, option in preset_files.preset(name).options.items()
         ]
-        yield f"{about}\n{table(('key', 'type', 'default', 'meaning'), rows)}" if rows else about
+        for name in preset_files.names()
+    }
+    times = Counter(row for of in rows.values() for row in of)
+    shared = [row for row, count in times.items() if count > 1]
+    yield f"### Options of several presets\n\n{table(_COLUMNS, shared)}"
+    for name, of in rows.items():
+        one = preset_files.preset(name)
+        yield f"### {name}\n\nVersion {one.version}. {' '.join(one.about.split())}\n"
+        if others := [row[0] for row in of if row in shared]:
+            yield f"Options as above: {', '.join(others)}.\n"
+        if left := [row for row in of if row not in shared]:
+            yield table(_COLUMNS, left)
 
 
 def _option_type(option: preset_files.PresetOption) -> str:
@@ -177,6 +203,8 @@ def _option_type(option: preset_files.PresetOption) -> str:
 def _option_default(option: preset_files.PresetOption) -> str:
     if option.is_needed:
         return "required"
+    if isinstance(option.default, list) and len(option.default) > _MOST_LISTED:
+        return "a list that `sluice presets NAME` prints"
     return (
         "unset"
         if option.default is None
@@ -187,27 +215,15 @@ def _option_default(option: preset_files.PresetOption) -> str:
 
 
 def keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
-    """Yield the keys that a model declares itself, of a policy's options all: what the file calls
-    it, the field, and its docstring. Raises ValueError."""
-    said = _docstrings(model)
-    if _is_whole(model):
-        said = {
-            name: text
-            for kind in reversed(model.__mro__)
-            if kind in _SECTIONS
-            for name, text in _docstrings(kind).items()
-        }
+    """Yield the keys that a model declares itself: what the file calls it, the field, and its
+    docstring. Raises ValueError."""
+    texts = _docstrings(model)
     for name, field in model.model_fields.items():
-        if name not in model.__annotations__ and not _is_whole(model):
+        if name not in model.__annotations__ and any(one in SECTIONS for one in model.__bases__):
             continue
-        if name not in said:
+        if name not in texts:
             raise ValueError(f"{model.__module__}.{model.__qualname__}.{name} has no docstring")
-        yield field.alias or name, field, said[name]
-
-
-def _is_whole(model: type[BaseModel]) -> bool:
-    """Is it all that can be said of a policy, so that nobody has to look elsewhere?"""
-    return _SECTIONS.get(model, "") in BUILT_IN
+        yield field.alias or name, field, texts[name]
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
@@ -231,7 +247,7 @@ def _table(model: type[BaseModel]) -> str:
         (f"`{key}`", _type(types[names[key]]), _default(field), _linked(said))
         for key, field, said in keys(model)
     ]
-    return table(("key", "type", "default", "meaning"), rows)
+    return table(_COLUMNS, rows)
 
 
 def _about(model: type[BaseModel]) -> str:
@@ -245,7 +261,7 @@ def _linked(text: str) -> str:
 
 
 def _anchor(model: type[BaseModel]) -> str:
-    return "#" + re.sub(r"[^a-z0-9_ -]", "", _SECTIONS[model].lower()).replace(" ", "-")
+    return "#" + re.sub(r"[^a-z0-9_ -]", "", SECTIONS[model].lower()).replace(" ", "-")
 
 
 def _type(kind: Any) -> str:
@@ -267,7 +283,13 @@ def _type(kind: Any) -> str:
                 if Re2 in parts
                 else list(parts)
             )
-            return ", or ".join(_type(part) for part in whole if part is not NoneType)
+            words = [_type(part) for part in whole if part is not NoneType]
+            # the same, or several of it
+            if len(words) == 2 and words[1].startswith(f"list of {_many(words[0])}"):
+                return (
+                    _many(words[0]) if NamePattern in whole else f"{words[0]}, or a list of these"
+                )
+            return ", or ".join(words)
         case one if one in (tuple, list):
             return f"list of {_many(_type(parts[0]))}"
         case one if one is dict:
@@ -277,28 +299,28 @@ def _type(kind: Any) -> str:
 
 def _many(words: str) -> str:
     """A type's words, of several."""
-    first = re.match(r"\[mapping(?=\])|mapping|name|model name|text|list|shell pattern", words)
+    first = re.match(r"\[mapping(?=\])|mapping|name|model name|text|list|pattern", words)
     return words if first is None else f"{first[0]}s{words[first.end() :]}"
 
 
 def _bounds(metadata: tuple[Any, ...]) -> str:
     """What `Field` says of a number's range, or of how many characters or items there may be."""
-    said = []
-    for limit in (
-        limit for field in metadata if isinstance(field, FieldInfo) for limit in field.metadata
-    ):
-        for name, words in (
-            ("ge", "at least"),
-            ("gt", "more than"),
-            ("le", "at most"),
-            ("lt", "less than"),
-            ("max_length", "at most"),
-        ):
-            if (value := getattr(limit, name, None)) is not None:
-                said.append(f"{words} {value:,}")
-        if getattr(limit, "min_length", 0):
-            said.append("not empty")
-    return "".join(f", {words}" for words in said)
+    found: dict[str, Any] = {}
+    for field in (field for field in metadata if isinstance(field, FieldInfo)):
+        for limit in field.metadata:
+            for name in ("ge", "gt", "le", "lt", "max_length", "min_length"):
+                if (value := getattr(limit, name, None)) is not None:
+                    found[name] = value
+    least, most = found.pop("ge", None), found.get("le")
+    if least is not None and most is not None:
+        del found["le"]
+        return f", {least:,} to {most:,}"
+    words = {"gt": "more than", "le": "at most", "lt": "less than", "max_length": "at most"}
+    parts = [f"at least {least:,}"] if least is not None else []
+    parts += ["not empty"] if found.pop("min_length", 0) else []
+    return "".join(
+        f", {text}" for text in [*parts, *(f"{words[name]} {found[name]:,}" for name in found)]
+    )
 
 
 def _default(field: FieldInfo) -> str:
@@ -331,9 +353,16 @@ def _default(field: FieldInfo) -> str:
 
 def main() -> int:
     """Write or check the page; returns the exit code."""
-    made_from = "the configuration's models"
-    return write_or_check(
-        PAGE, page(), made_from=made_from, command="python -m scripts.configuration", about=__doc__
+    made = {PAGE: page, OPTIONS_PAGE: options_page}
+    return max(
+        write_or_check(
+            place,
+            make(),
+            made_from="the configuration's models",
+            command="python -m scripts.configuration",
+            about=__doc__,
+        )
+        for place, make in made.items()
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from protocol.records import PASSED
-from scripts.efficacy_page import CASES, CORPORA, OFFICE, SQL, page
+from scripts.efficacy_page import CASES, CORPORA, HELD, OFFICE, SEEN, SQL, page
 from settings.config import Config
 from sluice.eval import disguises
 from sluice.eval import run as running
@@ -36,7 +36,12 @@ ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "docs" / "data" / "efficacy.json", ROOT / "docs" / "run" / "efficacy.md"
 CONTROL = ROOT / "tests" / "fixtures" / "control"
 LABELS = CONTROL / "labels.json"
-FILES = {CASES: "toolcalls.json", OFFICE: "office.jsonl"}
+FILES = {
+    HELD: "blind/held/*.jsonl",
+    SEEN: "blind/seen/*.jsonl",
+    CASES: "toolcalls.json",
+    OFFICE: "office.jsonl",
+}
 HARMFUL = ("atomic",)
 """Corpora whose cases are harmful unless a label says otherwise; of the others they are harmless,
 of dcg what it expects."""
@@ -56,6 +61,8 @@ PRESETS = (
     "observe",
 )
 RUNS: tuple[tuple[str, str], ...] = (
+    (HELD, "coding-agent"),
+    (SEEN, "coding-agent"),
     *((CASES, name) for name in ("demo", *PRESETS)),
     *((SQL, name) for name in PRESETS),
     *((name, preset) for name in CORPORA for preset in ("coding-agent", JUDGED)),
@@ -169,7 +176,8 @@ def play_statements(preset: str, cases: Sequence[Case]) -> list[CaseOutcome]:
 def own_cases(name: str) -> tuple[Sequence[Case], str]:
     """The cases of a dataset of this repository, and the SHA-256 of its file."""
     if name in FILES:
-        found = read([CONTROL / FILES[name]])
+        files = [file for file in sorted(CONTROL.glob(FILES[name])) if file.stem != "sql"]
+        found = read(files)
         return found.cases, found.sha256
     file = CONTROL / "sql.jsonl"
     return tuple(statements(file)), hashlib.sha256(file.read_bytes()).hexdigest()
@@ -205,7 +213,20 @@ def measure(corpora: Path) -> dict[str, Any]:
         "machine": results[0]["machine"],
         "results": results,
         "disguises": forms,
+        "lines": _of_several_lines(corpora),
     }
+
+
+def _of_several_lines(corpora: Path) -> dict[str, Any]:
+    """What deciding about commands of several lines takes."""
+    cases = [
+        case
+        for name in ("atomic", "dcg")
+        for case, _ in corpus(corpora / f"{name}.jsonl")
+        if "\n" in json.loads(case.call.arguments)["command"].strip()
+    ]
+    pairs = list(zip(cases, play("coding-agent", cases), strict=True))
+    return {"n": len(cases), "latency_us": _summary(pairs, "coding-agent")["latency_us"]}
 
 
 def counted(outcomes: Iterable[CaseOutcome]) -> dict[str, int]:
@@ -256,6 +277,9 @@ def _of_own(name: str, preset: str) -> dict[str, Any]:
     made = _result(name, preset, digest, pairs)
     for label in ("harmful", "benign"):
         made[label] = counted(outcome for case, outcome in pairs if case.label == label)
+    if name == HELD:
+        # nobody learns from these: counts alone
+        return made
     if name != OFFICE:
         made["categories"] = {
             category: {

@@ -110,16 +110,11 @@ _REVIEW = (
 _REDACT = ("audit", "redact", "BLOCKED", "--reason", "asked by the user")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "calls"),
-    ("audit", "calls", "--state", "failed", "--since", "1h"),
-    ("audit", "calls", "--limit", "2"),
     ("audit", "tool-calls"),
     ("audit", "tool-calls", "--follow"),
-    ("audit", "tool-calls", "--name", "no-such-tool"),
     ("audit", "judge-blocks"),
     ("audit", "counts"),
-    ("audit", "counts", "--by", "key,name,verdict", "--since", "today"),
     ("audit", "show", "BLOCKED"),
-    ("audit", "show", "JUDGED"),
     ("audit", "show", "FAILED"),
     ("audit", "show", "BLOCKED", "--chunks"),
     ("audit", "review"),
@@ -131,22 +126,12 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "verify"),
     ("audit", "checkpoint"),
     ("audit", "public-key"),
-    (*_REDACT, "--dry-run"),
     _REDACT,
     (*_REDACT, "--yes"),
-    ("audit", "show", "BLOCKED"),
     ("audit", "drop", "--before", "90d", "--reason", "90 days are over"),
     ("keys", "list"),
 )
-_WIDE = frozenset(
-    (
-        ("audit", "calls"),
-        ("audit", "tool-calls"),
-        ("audit", "judge-blocks"),
-        ("audit", "review"),
-        ("keys", "list"),
-    )
-)
+_WIDE = frozenset((("audit", "tool-calls"), ("keys", "list")))
 """Commands that are shown in a wide terminal too."""
 _FOLLOWED = 8
 """Lines of the table that is followed: its heading, the day, and the tool calls."""

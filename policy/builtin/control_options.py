@@ -26,7 +26,7 @@ class MonitorStep(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
     use: str
-    """The monitor (docs/run/policies.md#monitors)."""
+    """The monitor (docs/run/monitors.md#monitors)."""
     name: Name | None = None
     """The name for its scores in the record, if a monitor is used twice. Unset: the monitor's
     name."""

@@ -28,7 +28,7 @@ class ModelOptions(BaseModel):
     view: View = "calls"
     """What the judge sees besides the call: `call`, nothing; `calls`, the user's messages and the
     agent's calls; `tail`, everything in the last turns; `turn`, everything since the user's last
-    message (docs/run/policies.md#views)."""
+    message (docs/run/monitors.md#views)."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] | None = None
     """How long to wait for an answer. Without one there is no score, which counts as the worst.
     Unset: `limits.judge_s`."""

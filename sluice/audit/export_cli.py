@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sluice.audit.audit_options import AsJson, Chosen, with_filters
 from sluice.audit.audit_run import print_json, read_filters, run
+from sluice.progress import progress
+from sluice.tables import is_terminal
 
 if TYPE_CHECKING:
     from db.read.export import Progress as ExportProgress
@@ -60,22 +60,13 @@ async def _export(reader: "AuditReader", chosen: Chosen, file: BinaryIO) -> "Exp
     from db.read.export import export_lines
 
     filters = await reader.named(read_filters(chosen, "export"))
-    console = Console(stderr=True)
-    total = await reader.count_calls(filters) if console.is_terminal else None
-    done = ExportProgress()
-    columns = (
-        TextColumn("exporting calls"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("export", total=total)
+    total = await reader.count_calls(filters) if is_terminal(sys.stderr) else 0
+    done, shown = ExportProgress(), 0
+    with progress("exporting calls", lambda: total) as step:
         async with aclosing(export_lines(reader.engine, filters, done)) as pieces:
             async for piece in pieces:
                 file.write(piece)
-                bar.update(task, completed=done.calls)
+                step(done.calls - shown)
+                shown = done.calls
     file.flush()
     return done

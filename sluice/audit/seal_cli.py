@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from uuid import UUID
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from db.dead_letters import say_letters
 from db.filters import Filters, parse_filters
@@ -35,6 +33,7 @@ from sluice.audit.audit_run import parsed_file, print_json, read_times, run_here
 from sluice.audit.audit_run import run as run_reader
 from sluice.audit.evidence_cli import make_evidence, verify_evidence
 from sluice.errors import SettingsError
+from sluice.progress import progress
 from sluice.settings import database_url, load_settings, redis_time
 from sluice.tables import clock, day, note, printable
 from sluice.times import FORMS, read_time
@@ -127,24 +126,14 @@ def verify(
             else None
         )
         url = database_url()
-        console = Console(stderr=True)
-        if not console.is_terminal:
-            return verify_record(url, call_id=call_id, low=low, against=checkpoint_files, key=key)
-        columns = (
-            TextColumn("verifying"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("verify", total=count_work(url, call_id=call_id, low=low))
+        with progress("verifying", lambda: count_work(url, call_id=call_id, low=low)) as step:
             return verify_record(
                 url,
                 call_id=call_id,
                 low=low,
                 against=checkpoint_files,
                 key=key,
-                progress=lambda n: bar.advance(task, n),
+                progress=step,
             )
 
     named = whole_id(call, as_json) if call else ""

@@ -8,101 +8,106 @@ agent did harm.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_RESULT_CHARS = 4_000
 """Of a result or a text in the conversation before a call; each call is played with all of it."""
-_CLAUDE = frozenset(("user", "assistant"))
-_CODEX_CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
-_TURN = re.compile(r"^_\*\*(User|Assistant|Agent)\b[^\n]*\*\*_\s*$", re.MULTILINE)
-_TOOL = re.compile(
-    r"<tool-use\b([^>]*)>(.*?)</tool-use>|"
-    r"<details>\s*<summary>Tool use: \*\*([\w.-]{1,100})\*\*(.*?)</details>",
-    re.DOTALL,
+
+
+class _Form(NamedTuple):
+    """The keys of a part of a session that are not the usual ones."""
+
+    act: str
+    id: str = ""
+    content: str = "content"
+
+
+_FORMS = {
+    "text": _Form("text", content="text"),
+    "message": _Form("text"),
+    "tool_use": _Form("call", "id", "input"),
+    "tool_result": _Form("result", "tool_use_id"),
+    "function_call": _Form("call", "call_id", "arguments"),
+    "custom_tool_call": _Form("call", "call_id", "input"),
+    "local_shell_call": _Form("call", "call_id", "action"),
+    "function_call_output": _Form("result", "call_id", "output"),
+    "custom_tool_call_output": _Form("result", "call_id", "output"),
+}
+"""Parts by their `type`: Claude Code's are the content of a message, Codex' stand alone."""
+_MARK = re.compile(
+    r"^_\*\*(User|Assistant|Agent)\b[^\n]*\*\*_\s*$|(?s:<(tool-use|details)\b.*?</\2>)",
+    re.MULTILINE,
 )
-_ATTRIBUTE = re.compile(r'data-tool-(type|name)="([^"]{1,100})"')
+_TOOL_NAME = re.compile(r"(?:data-tool-name=\"|Tool use: \*\*)([\w.-]+)")
 _COMMAND = re.compile(
-    r"```(?:bash|sh|shell|zsh|console)\n(.*?)\n```|^`([^`\n]{1,20000})`\s*$",
-    re.DOTALL | re.MULTILINE,
+    r"(?s:```(?:bash|sh|shell|zsh|console)\n(.*?)\n```)|^`([^`\n]+)`\s*$", re.MULTILINE
 )
-_SHELLS = frozenset(("bash", "exec_command", "shell", "shell_command"))
-_LISTS = frozenset(("ls", "list_directory"))
+_SHELLS = ("bash", "exec_command", "shell", "shell_command", "run_terminal_cmd")
+_LISTS = ("ls", "list_directory")
 """Called shells, though they run nothing."""
 
 
-class _Session:
-    """The messages of a session as chat/completions has them, calls with their results behind."""
+class _Part(NamedTuple):
+    """A text (`name` is the role), a call, or the result of one."""
 
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self._open: dict[str, str] = {}
-        """Ids of the calls of the last assistant message without results, and these."""
-
-    def add_text(self, role: str, text: str) -> None:
-        """Add what somebody wrote."""
-        if text.strip():
-            self._close()
-            self.messages.append({"role": role, "content": text[:MAX_RESULT_CHARS]})
-
-    def add_call(self, call_id: str, name: str, arguments: str) -> None:
-        """Add a call, to the others of its turn where none of them has a result."""
-        if not self._open or any(self._open.values()):
-            self._close()
-            self.messages.append({"role": "assistant", "content": None, "tool_calls": []})
-        self._open[call_id] = ""
-        self.messages[-1]["tool_calls"].append(
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        )
-
-    def add_result(self, call_id: str, text: str) -> None:
-        """Add the result of a call; one of another turn is left out."""
-        if call_id in self._open:
-            self._open[call_id] = text[:MAX_RESULT_CHARS] or "(empty)"
-
-    def _close(self) -> None:
-        self.messages += [
-            {"role": "tool", "tool_call_id": call_id, "content": text or "(no result)"}
-            for call_id, text in self._open.items()
-        ]
-        self._open = {}
-
-    def transcript(self, name: str) -> dict[str, Any]:
-        """Return the item that a file with labels would have."""
-        steps = [
-            {"turn": turn, "call": at, "label": "benign", "category": call["function"]["name"]}
-            for turn, message in enumerate(self.messages)
-            for at, call in enumerate(message.get("tool_calls", ()))
-        ]
-        return {"id": name, "label": "honest", "messages": self.messages, "steps": steps}
+    act: str
+    name: str
+    text: str
+    call_id: str = ""
 
 
 def transcript_of(path: Path, raw: bytes, items: Iterable[Any]) -> dict[str, Any] | None:
     """Return an agent's session as a transcript; None where the file is none. `items`: the file's,
     where it is JSON."""
-    session = _Session()
+    objects = [item for item in items if isinstance(item, dict)]
     if path.suffix == ".md":
-        _read_specstory(session, raw.decode("utf-8", "replace"))
+        parts = list(_of_markdown(raw.decode("utf-8", "replace")))
     else:
-        read = _reader(items)
-        if read is None:
+        parts = [part for item in objects for part in _parts_of(item)]
+        if not parts or any("label" in item for item in objects):
             return None
-        for item in items:
-            if isinstance(item, dict):
-                read(session, item)
-    return session.transcript(path.stem)
+    results = {part.call_id: part.text for part in parts if part.act == "result"}
+    messages, steps = list[dict[str, Any]](), list[dict[str, Any]]()
+    for act, name, text, call_id in parts:
+        if act == "text" and text.strip():
+            messages.append({"role": name, "content": text[:MAX_RESULT_CHARS]})
+        elif act == "call":
+            steps.append({"turn": len(messages), "label": "benign", "category": name})
+            call = {"id": call_id, "function": {"name": name, "arguments": text}}
+            result = results.get(call_id, "")[:MAX_RESULT_CHARS] or "(no result)"
+            messages += [
+                {"role": "assistant", "tool_calls": [{**call, "type": "function"}]},
+                {"role": "tool", "tool_call_id": call_id, "content": result},
+            ]
+    return {"id": path.stem, "label": "honest", "messages": messages, "steps": steps}
 
 
-def _reader(items: Iterable[Any]) -> Callable[[_Session, Mapping[str, Any]], None] | None:
-    for item in items:
-        if not isinstance(item, dict) or "label" in item:
-            return None
-        if item.get("type") in _CLAUDE and isinstance(item.get("message"), dict):
-            return _read_claude
-        if isinstance(item.get("payload"), dict) or item.get("type") in _CODEX_CALLS:
-            return _read_codex
-    return None
+def _parts_of(item: Mapping[str, Any]) -> Iterator[_Part]:
+    message = item.get("message")
+    # a subagent has a conversation of its own, and lines that the agent adds are nobody's words
+    if not isinstance(message, dict) or item.get("isSidechain") or item.get("isMeta"):
+        found, role = [item.get("payload", item)], None
+    else:
+        content, role = message.get("content"), item.get("type")
+        found = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    for part in found:
+        form = _FORMS.get(str(part.get("type"))) if isinstance(part, dict) else None
+        if form is None:
+            continue
+        content, name = part.get(form.content), str(part.get("name", "local_shell"))
+        if form.act == "text":
+            role = role or part.get("role")
+            name = role if role in ("user", "assistant") else "system"
+        if form.act != "call":
+            text = _text_of(content)
+        elif form.content == "arguments":
+            text = str(content)
+        else:
+            whole = {"input": content} if isinstance(content, str) else content
+            text = json.dumps(whole, ensure_ascii=False)
+        yield _Part(form.act, name, text, str(part.get(form.id)))
 
 
 def _text_of(content: Any) -> str:
@@ -114,67 +119,18 @@ def _text_of(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _read_claude(session: _Session, item: Mapping[str, Any]) -> None:
-    message = item.get("message")
-    # a subagent has a conversation of its own, and lines that the agent adds are nobody's words
-    if not isinstance(message, dict) or item.get("isSidechain") or item.get("isMeta"):
-        return
-    content = message.get("content")
-    for part in content if isinstance(content, list) else ({"type": "text", "text": content},):
-        match part:
-            case {"type": "text", "text": str(text)}:
-                session.add_text(str(item.get("type")), text)
-            case {"type": "tool_use", "id": str(call_id), "name": str(name), "input": dict(given)}:
-                session.add_call(call_id, name, json.dumps(given, ensure_ascii=False))
-            case {"type": "tool_result", "tool_use_id": str(call_id)}:
-                session.add_result(call_id, _text_of(part.get("content")))
-            case _:
-                pass
-
-
-def _read_codex(session: _Session, item: Mapping[str, Any]) -> None:
-    payload = item.get("payload", item)
-    match payload:
-        case {"type": "message", "role": str(role)}:
-            known = role if role in ("user", "assistant") else "system"
-            session.add_text(known, _text_of(payload.get("content")))
-        case {
-            "type": "function_call",
-            "call_id": str(call_id),
-            "name": str(name),
-            "arguments": str(arguments),
-        }:
-            session.add_call(call_id, name, arguments)
-        case {
-            "type": "custom_tool_call",
-            "call_id": str(call_id),
-            "name": str(name),
-            "input": str(text),
-        }:
-            session.add_call(call_id, name, json.dumps({"input": text}))
-        case {"type": "local_shell_call", "call_id": str(call_id), "action": dict(action)}:
-            session.add_call(call_id, "local_shell", json.dumps(action))
-        case {"type": "function_call_output" | "custom_tool_call_output", "call_id": str(call_id)}:
-            session.add_result(call_id, _text_of(payload.get("output")))
-        case _:
-            pass
-
-
-def _read_specstory(session: _Session, text: str) -> None:
+def _of_markdown(text: str) -> Iterator[_Part]:
     """Shell commands and what was written; of other tools Markdown has no arguments."""
-    marks = [*_TURN.finditer(text)]
-    ends = [*(mark.start() for mark in marks), len(text)][1:]
-    for mark, end in zip(marks, ends, strict=False):
-        turn = text[mark.end() : end]
-        role = "user" if mark[1] == "User" else "assistant"
-        session.add_text(role, _TOOL.sub("", turn).strip(" \n-"))
-        for number, tool in enumerate(_TOOL.finditer(turn)):
-            named = dict(_ATTRIBUTE.findall(tool[1] or ""))
-            name = named.get("name") or tool[3] or ""
-            command = _COMMAND.search(tool[2] or tool[4] or "")
-            is_shell = named.get("type") == "shell" and name.lower() not in _LISTS
-            if command and (is_shell or name.lower() in _SHELLS):
-                call_id = f"call-{mark.start()}-{number}"
-                arguments = json.dumps({"command": command[1] or command[2]}, ensure_ascii=False)
-                session.add_call(call_id, name, arguments)
-                session.add_result(call_id, _COMMAND.sub("", tool[2] or tool[4] or "").strip())
+    role, end = "system", 0
+    for number, mark in enumerate(_MARK.finditer(text)):
+        yield _Part("text", role, text[end : mark.start()].strip(" \n-"))
+        end = mark.end()
+        if mark[1]:
+            role = "user" if mark[1] == "User" else "assistant"
+        name, command = _TOOL_NAME.search(mark[0]), _COMMAND.search(mark[0])
+        tool = name[1].lower() if name else ""
+        is_shell = 'data-tool-type="shell"' in mark[0] and tool not in _LISTS
+        if command and name and (is_shell or tool in _SHELLS):
+            arguments = json.dumps({"command": command[1] or command[2]}, ensure_ascii=False)
+            yield _Part("call", name[1], arguments, f"call-{number}")
+            yield _Part("result", "", _COMMAND.sub("", mark[0]), f"call-{number}")

@@ -10,7 +10,7 @@ Names are in `NAMES`. A pattern (`*`, `?`) chooses categories; of `auc`, monitor
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -23,10 +23,6 @@ from sluice.eval.summary import NO_RESULT
 
 Result = Mapping[str, Any]
 _Cases = Sequence[Mapping[str, Any]]
-_TOKEN = re.compile(
-    r"\s*(?:(?P<name>[a-z_][a-z0-9_.]*)|(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<op><=|>=|==|!=|<|>)"
-    r"|(?P<sign>[\[\]()%]))"
-)
 _OPS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -84,36 +80,17 @@ class Bound(NamedTuple):
     column: int
 
 
-class _Reader:
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
-
-    def fail(self, message: str, at: int) -> SettingsError:
-        """The error with its place."""
-        return _wrong(self.text, message, at)
-
-    def peek(self) -> tuple[str, str, int]:
-        """The kind, text and place of the next token; an empty kind at the end."""
-        match = _TOKEN.match(self.text, self.at)
-        if match is None:
-            position = len(self.text) - len(self.text[self.at :].lstrip())
-            if position < len(self.text):
-                raise self.fail(f"{self.text[position]!r} cannot stand here", position)
-            return "", "", len(self.text.rstrip())
-        kind = match.lastgroup or ""
-        return kind, match[kind], match.start(kind)
-
-    def take(self, kind: str, what: str, text: str = "") -> tuple[str, int]:
-        """Take a token of a kind. Raises SettingsError with what was expected."""
-        got, word, at = self.peek()
-        if got != kind or (text and word != text):
-            raise self.fail(
-                f"{what} is"
-                f" expected{f', not {word!r}' if word else ' here, and the expression ends'}",
-                at,
-            )
-        self.at = at + len(word)
-        return word, at
+_PARTS = (
+    ("(?:(?P<end>lower|upper)[ ]*\\()?+", ""),
+    ("(?P<name>[a-z_][a-z0-9_.]*)", "a name such as block or false_block"),
+    ("(?P<pattern>\\[[^]]*\\])?", ""),
+    ("(?(end)\\))", ")"),
+    ("(?P<op><=|>=|==|!=|<|>)", "a comparison (<, <=, >, >=, == or !=)"),
+    ("(?P<limit>\\d+(?:\\.\\d+)?|\\.\\d+)", "a number"),
+    ("(?P<percent>%)?", ""),
+    ("$", "the end (give `--fail-on` once for each bound)"),
+)
+"""The parts of an expression, with what is expected where one is missing."""
 
 
 def parse(text: str) -> Bound:
@@ -122,46 +99,27 @@ def parse(text: str) -> Bound:
         raise SettingsError(
             f"--fail-on: an expression has at most {_MOST_CHARS} characters that can be printed"
         )
-    reader = _Reader(text)
-    name, pattern, end, column = _term(reader)
-    op, _ = reader.take("op", "a comparison (<, <=, >, >=, == or !=)")
-    number, _ = reader.take("number", "a number")
-    limit = float(number)
-    if reader.peek()[1] == "%":
-        reader.take("sign", "%")
-        limit /= 100
-    kind, word, at = reader.peek()
-    if kind:
-        raise reader.fail(
-            f"the expression ends before {word!r}: give `--fail-on` once for each bound", at
-        )
-    return Bound(text.strip(), name, pattern, end, op, limit, column)
-
-
-def _term(reader: _Reader) -> tuple[str, str, str, int]:
-    name, at = reader.take("name", "a name such as block or false_block")
-    if name in ("lower", "upper"):
-        reader.take("sign", "(", "(")
-        inner, pattern, nested, column = _term(reader)
-        if nested or inner not in _WITH_INTERVAL:
-            raise reader.fail(f"only {', '.join(_WITH_INTERVAL)} have an interval", column - 1)
-        reader.take("sign", ")", ")")
-        return inner, pattern, name, column
+    so_far, match = "", re.match("", text)
+    for part, expected in _PARTS:
+        so_far += f"[ ]*{part}"
+        at = len(text) - len(text[match.end() if match else 0 :].lstrip())
+        match = re.match(so_far, text)
+        if match is None:
+            raise _wrong(text, f"{expected} is expected", at)
+    assert match is not None
+    found = match.groupdict("")
+    name, pattern, end, column = found["name"], found["pattern"], found["end"], match.start("name")
     if name not in NAMES:
-        raise reader.fail(
-            f"{name!r} is not known{did_you_mean(name, NAMES)} (known: {', '.join(NAMES)})", at
+        known = ", ".join(NAMES)
+        raise _wrong(
+            text, f"{name!r} is not known{did_you_mean(name, NAMES)} (known: {known})", column
         )
-    pattern = ""
-    if reader.peek()[1] == "[":
-        _, opened = reader.take("sign", "[")
-        closed = reader.text.find("]", opened)
-        pattern = reader.text[opened + 1 : closed].strip()
-        if closed < 0 or not pattern:
-            raise reader.fail("a pattern and `]` are expected, as in [shell.*]", opened + 1)
-        if name not in _PATTERNED:
-            raise reader.fail(f"{name} takes no pattern", opened)
-        reader.at = closed + 1
-    return name, pattern, "", at + 1
+    if end and name not in _WITH_INTERVAL:
+        raise _wrong(text, f"only {', '.join(_WITH_INTERVAL)} have an interval", column)
+    if pattern and (name not in _PATTERNED or not pattern[1:-1].strip()):
+        raise _wrong(text, f"{name} takes no such pattern", match.start("pattern"))
+    limit = float(found["limit"]) / (100 if found["percent"] else 1)
+    return Bound(text.strip(), name, pattern[1:-1].strip(), end, found["op"], limit, column + 1)
 
 
 class CheckedBound(NamedTuple):
@@ -181,36 +139,35 @@ def check(bound: Bound, result: Result) -> CheckedBound:
 
 
 def _value(bound: Bound, result: Result) -> float | None:
-    name = bound.name
-    if name == "auc":
+    if bound.name == "auc":
         return _auc(bound, result)
-    if name.startswith("flips"):
-        baseline = result.get("baseline")
-        if baseline is None:
+    if bound.name.startswith("flips"):
+        if "baseline" not in result:
             raise _unfit(bound, "there is nothing to compare with: give --baseline")
-        counts = {kind: len(baseline["flips"][kind]) for kind in _FLIPS}
-        return sum(counts.values()) if name == "flips" else counts[name.removeprefix("flips.")]
-    if name.startswith("latency."):
-        took: dict[str, float] = result["latency_us"] or {}
-        return took.get(name.removeprefix("latency."))
-    if name in ("judge_calls", "tokens", "money"):
+        flips = result["baseline"]["flips"]
+        kinds = _FLIPS if bound.name == "flips" else [bound.name.removeprefix("flips.")]
+        return sum(len(flips[kind]) for kind in kinds)
+    if bound.name not in _PATTERNED:
         cost = result["cost"]
-        tokens = cost["input_tokens_per_100"] + cost["output_tokens_per_100"]
-        value: float | None = {
+        figures: dict[str, float | None] = {
+            f"latency.{name}": value for name, value in (result["latency_us"] or {}).items()
+        }
+        figures |= {
             "judge_calls": cost["judge_calls_per_100"],
-            "tokens": tokens,
+            "tokens": cost["input_tokens_per_100"] + cost["output_tokens_per_100"],
             "money": cost["money_per_100"],
-        }[name]
-        return value
+        }
+        return figures.get(bound.name)
     cases = [
-        case
-        for case in result["cases"]
-        if not bound.pattern or fnmatchcase(case["category"], bound.pattern)
+        case for case in result["cases"] if fnmatchcase(case["category"], bound.pattern or "*")
     ]
     if not cases:
-        there = ", ".join(sorted(result["categories"])) or "none"
-        raise _unfit(bound, f"no category matches {bound.pattern!r} (there are {there})")
+        raise _unfit(bound, f"no category matches {_there(bound, result['categories'])}")
     return _of_cases(bound, cases, result["seed"])
+
+
+def _there(bound: Bound, names: Iterable[str]) -> str:
+    return f"{bound.pattern!r} (there are {', '.join(sorted(names)) or 'none'})"
 
 
 def _of_cases(bound: Bound, cases: _Cases, seed: int) -> float | None:
@@ -240,22 +197,14 @@ def _auc(bound: Bound, result: Result) -> float | None:
         of for name, of in result["monitors"].items() if fnmatchcase(name, bound.pattern or "*")
     ]
     if not monitors:
-        there = ", ".join(sorted(result["monitors"])) or "none"
-        raise _unfit(
-            bound,
-            "no monitor or judge gave a"
-            f" score{f' whose name matches {bound.pattern!r}' if bound.pattern else ''} (there are"
-            f" {there})",
-        )
-    values: list[float] = []
-    for of in monitors:
-        value = (
-            of["auc"] if not bound.end else (of["interval"] or (None, None))[bound.end == "upper"]
-        )
-        if value is None:
-            return None
-        values.append(value)
-    return min(values)
+        there = _there(bound, result["monitors"])
+        raise _unfit(bound, f"no monitor or judge gave a score whose name matches {there}")
+    at = bound.end == "upper"
+    values = [
+        of["auc"] if not bound.end else (of["interval"] or (None, None))[at] for of in monitors
+    ]
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None
 
 
 def _unfit(bound: Bound, message: str) -> SettingsError:

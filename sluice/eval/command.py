@@ -1,8 +1,6 @@
 """`sluice eval run`: from arguments to a written result and an exit code."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +17,8 @@ from sluice.errors import SettingsError
 from sluice.eval import bounds, case_bytes, dataset, disguises, folder, judges, live, run
 from sluice.eval.play import CaseOutcome
 from sluice.eval.summary import summarize
+from sluice.progress import progress
 from sluice.settings import load_settings
-from sluice.tables import is_terminal
 
 OK, FAILED, INCOMPLETE = 0, 1, 3
 
@@ -71,9 +69,9 @@ def run_all(asked: EvalArguments) -> tuple[list[dict[str, Any]], dataset.Dataset
     )
     data = disguises.disguised(data, wanted)
     results, judgements = [], list[judges.Recorded]()
-    with _progress(len(names) * len(data.cases) * plan.repeat) as progress:
+    with progress("calls", lambda: len(names) * len(data.cases) * plan.repeat) as step:
         for name in names:
-            played, revision = play(name, data.cases, progress)
+            played, revision = play(name, data.cases, step)
             judgements += played.judgements
             results.append(
                 summarize(
@@ -234,32 +232,6 @@ def _of_policy(before: dict[str, Any], policy: str) -> dict[str, Any]:
     return next(
         (series for series in before.get("others", ()) if series.get("policy") == policy), before
     )
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[run.Progress]:
-    """A bar on standard error, where a person looks at it."""
-    if not is_terminal(sys.stderr):
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("calls", total=total)
-        yield lambda done: bar.advance(task, done)
 
 
 def evaluate(asked: EvalArguments) -> int:

@@ -1,34 +1,32 @@
 """Reads labelled tool calls: a JSON list, or an object on each line; mistakes are errors with file
 and line.
 
-Two forms. A call: `id`, `tool`, `arguments`, `label`, and the other fields in `_CALL`. A
-transcript: `id`, `messages`, `tools`, `steps`, `label`; each of its steps becomes a case whose
+Two forms, `CallItem` and `TranscriptItem`; each step of a transcript becomes a case whose
 conversation is what precedes its turn.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from settings.config_faults import did_you_mean
 from sluice.errors import SettingsError
 from sluice.eval.agent_transcripts import transcript_of
-from sluice.eval.json_items import items_of
+from sluice.eval.json_items import NotJson, items_of
 
 Label = Literal["harmful", "benign"]
 LABELS: tuple[Label, ...] = ("harmful", "benign")
-TRAJECTORIES = ("attack", "honest")
-"""Labels of a whole transcript."""
 MAX_CALL_BYTES = 524_288
 """Of a call's arguments. No model writes more, and a policy that reads all of it would only be
 measured by its time."""
-MAX_ID_CHARS = 200
-_MOST_SAID = 20
+_MOST_LISTED = 20
 """Mistakes that an error lists."""
+Name = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]{1,200}$")]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=1_000_000)]
+Objects = tuple[dict[str, Any], ...]
 
 
 class CaseCall(msgspec.Struct, frozen=True):
@@ -38,7 +36,23 @@ class CaseCall(msgspec.Struct, frozen=True):
     arguments: str
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: str
+    why: str = ""
+    messages: Objects = ()
+    tools: Objects = ()
+    parent: str = ""
+    source: str = ""
+    licence: str = ""
+    weight: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] = 1.0
+    split: str = ""
+
+    def shared(self) -> dict[str, Any]:
+        """What an item and its cases have in common."""
+        return {name: getattr(self, name) for name in _Labelled.__struct_fields__}
+
+
+class Case(_Labelled, frozen=True, kw_only=True):
     """One labelled call with its surroundings. `calls` are those of the same answer, and `at` is
     the index of the labelled one.
 
@@ -46,22 +60,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     `place` is its file and line.
     """
 
-    id: str
     label: Label
     calls: tuple[CaseCall, ...]
     at: int = 0
     category: str = ""
-    why: str = ""
-    messages: tuple[dict[str, Any], ...] = ()
-    tools: tuple[dict[str, Any], ...] = ()
-    parent: str = ""
     disguise: str = ""
-    source: str = ""
-    weight: float = 1.0
     trajectory: str = ""
     """The transcript that it is a step of, and that one's label in `trajectory_label`."""
     trajectory_label: str = ""
-    split: str = ""
     wire: str = ""
     """How the answer is put on the wire, where a disguise asks for it
     (`sluice.eval.case_bytes`)."""
@@ -100,99 +106,129 @@ class _Wrong(Exception):
     """One thing that is wrong with an item."""
 
 
+class CallItem(_Labelled, frozen=True, kw_only=True):
+    """A labelled call: with `arguments`, or `arguments_text`, which is their exact text. Calls that
+    the provider runs itself cannot be evaluated yet."""
+
+    id: Name
+    label: Label
+    tool: Name
+    category: str = ""
+    arguments: dict[str, Any] | None = None
+    arguments_text: str | None = None
+    executor: Literal["client"] = "client"
+    disguise: str = ""
+
+
+class StepItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A labelled call of a transcript: the index of an assistant's message, and that of the call in
+    it."""
+
+    turn: Index
+    label: Label
+    call: Index = 0
+    category: str = ""
+    why: str = ""
+
+
+class TranscriptItem(_Labelled, frozen=True, kw_only=True):
+    """A conversation with labelled calls, and a label of its whole."""
+
+    id: Name
+    label: Literal["attack", "honest"]
+    steps: Annotated[tuple[StepItem, ...], msgspec.Meta(min_length=1)]
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class _WrittenCall(msgspec.Struct):
+    function: _Function
+
+
 def read(paths: Sequence[Path]) -> Dataset:
     """Read files. Raises DatasetError with what is wrong, each with file and line."""
     files, cases = list[DatasetFile](), list[Case]()
     seen: dict[str, str] = {}
-    mistakes: list[str] = []
+    mistakes, idle = list[str](), list[str]()
     for path in paths:
         try:
             raw = path.read_bytes()
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {error.strerror}") from None
-        before = len(cases)
-        for line, item in _items(path, raw, mistakes):
-            place = f"{path} line {line}"
-            try:
-                made = _cases(item, place)
-            except _Wrong as wrong:
-                mistakes.append(f"{place}: {wrong}")
-                continue
-            for case in made:
-                if case.id in seen:
-                    mistakes.append(
-                        f"{place}: the id {case.id!r} is there twice: it is that of"
-                        f" {seen[case.id]} too"
-                    )
-                seen.setdefault(case.id, place)
-            cases += made
+        before, line = len(cases), 1
+        items = None
+        try:
+            items = _items(path, raw)
+            for line, item in items or ():
+                place = f"{path} line {line}"
+                try:
+                    made = _cases(item, place)
+                except (_Wrong, msgspec.ValidationError) as wrong:
+                    mistakes.append(f"{place}: {wrong}")
+                    continue
+                for case in made:
+                    if case.id in seen:
+                        mistakes.append(
+                            f"{place}: the id {case.id!r} is there twice: it is that of"
+                            f" {seen[case.id]} too"
+                        )
+                    seen.setdefault(case.id, place)
+                cases += made
+        except NotJson as wrong:
+            mistakes.append(f"{path} line {wrong.line}: {wrong}")
         if len(cases) == before and not mistakes:
-            mistakes.append(f"{path} line 1: there is no case in this file")
+            empty = f"{path} line {line}: there is no case in this file"
+            (idle if items is None else mistakes).append(empty)
         files.append(DatasetFile(str(path), hashlib.sha256(raw).hexdigest(), len(cases) - before))
-    if mistakes:
-        _refuse(mistakes)
-    whole = (
-        files[0].sha256
-        if len(files) == 1
-        else hashlib.sha256("".join(f.sha256 for f in files).encode()).hexdigest()
-    )
+    if mistakes := mistakes or ([] if cases else idle):
+        raise DatasetError(_listed(mistakes))
+    hashes = [file.sha256 for file in files]
+    whole = hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
     return Dataset(tuple(files), tuple(cases), whole)
 
 
-def _items(path: Path, raw: bytes, mistakes: list[str]) -> list[tuple[int, Any]]:
-    """The items of a file; an agent's own transcript is one."""
-    items = [] if path.suffix == ".md" else list(items_of(path, raw, mistakes))
+def _items(path: Path, raw: bytes) -> list[tuple[int, Any]] | None:
+    """The items of a file; an agent's own session is one, or None where it made no call."""
+    items = [] if path.suffix == ".md" else list(items_of(raw))
     transcript = transcript_of(path, raw, [item for _, item in items])
-    return items if transcript is None else [(1, transcript)]
+    if transcript is None:
+        return items
+    return [(1, transcript)] if transcript["steps"] else None
 
 
-def _refuse(mistakes: list[str]) -> NoReturn:
+def _listed(mistakes: list[str]) -> str:
     if len(mistakes) == 1:
-        raise DatasetError(mistakes[0])
-    more = [f"  and {len(mistakes) - _MOST_SAID} more"] if len(mistakes) > _MOST_SAID else []
-    raise DatasetError(
-        "\n".join(
-            [
-                f"{len(mistakes)} mistakes in the data",
-                *(f"  {mistake}" for mistake in mistakes[:_MOST_SAID]),
-                *more,
-            ]
-        )
-    )
-
-
-# --- the two forms ---
+        return mistakes[0]
+    shown = [f"{len(mistakes)} mistakes in the data", *mistakes[:_MOST_LISTED]]
+    more = len(mistakes) - _MOST_LISTED
+    return "\n  ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
 
 def _cases(item: Any, place: str) -> list[Case]:
-    if not isinstance(item, dict):
-        raise _Wrong("an object is expected: one case")
-    if "steps" in item:
-        return _transcript(item, place)
-    fields = _checked(item, _CALL, ("id", "tool", "label"))
-    if fields["label"] not in LABELS:
-        raise _Wrong(
-            "`label` is harmful or benign, not"
-            f" {_short(fields['label'])}{did_you_mean(fields['label'], LABELS)}"
-        )
-    call = CaseCall(fields.pop("tool"), _arguments(fields))
-    return [
-        Case(
-            calls=(call,),
-            place=place,
-            **{name: value for name, value in fields.items() if name not in _IGNORED},
-        )
-    ]
-
-
-def _arguments(fields: dict[str, Any]) -> str:
-    if ("arguments" in fields) == ("arguments_text" in fields):
+    if isinstance(item, dict) and "steps" in item:
+        whole = msgspec.convert(item, TranscriptItem)
+        return [_step(whole, step, place) for step in whole.steps]
+    call = msgspec.convert(item, CallItem)
+    if (call.arguments is None) == (call.arguments_text is None):
         raise _Wrong(
             "a call has either `arguments` (an object) or `arguments_text` (their exact text)"
         )
-    text = fields.pop("arguments_text", None)
-    text = json.dumps(fields.pop("arguments"), ensure_ascii=False) if text is None else text
-    return _bounded(text)
+    text = call.arguments_text
+    if text is None:
+        text = json.dumps(call.arguments, ensure_ascii=False)
+    return [
+        Case(
+            **call.shared(),
+            label=call.label,
+            category=call.category,
+            calls=(CaseCall(call.tool, _bounded(text)),),
+            disguise=call.disguise,
+            place=place,
+        )
+    ]
 
 
 def _bounded(text: str) -> str:
@@ -202,189 +238,31 @@ def _bounded(text: str) -> str:
     return text
 
 
-def _transcript(item: dict[str, Any], place: str) -> list[Case]:
-    fields = _checked(item, _TRANSCRIPT, ("id", "messages", "steps", "label"))
-    if fields["label"] not in TRAJECTORIES:
-        raise _Wrong(f"`label` of a transcript is honest or attack, not {_short(fields['label'])}")
-    messages, cases = fields["messages"], list[Case]()
-    for number, step in enumerate(fields["steps"]):
-        if not isinstance(step, dict):
-            raise _Wrong(f"steps.{number} is no object")
-        try:
-            cases.append(_step(fields, messages, _checked(step, _STEP, ("turn", "label")), place))
-        except _Wrong as wrong:
-            raise _Wrong(f"steps.{number}: {wrong}") from None
-    if not cases:
-        raise _Wrong("`steps` is empty: a transcript is judged by its labelled calls")
-    return cases
-
-
-def _step(
-    fields: Mapping[str, Any],
-    messages: Sequence[dict[str, Any]],
-    step: Mapping[str, Any],
-    place: str,
-) -> Case:
-    turn, at = step["turn"], step.get("call", 0)
-    if not 0 <= turn < len(messages) or messages[turn].get("role") != "assistant":
+def _step(whole: TranscriptItem, step: StepItem, place: str) -> Case:
+    message = whole.messages[step.turn] if step.turn < len(whole.messages) else {}
+    written = message.get("tool_calls")
+    if message.get("role") != "assistant" or not isinstance(written, list | tuple):
         raise _Wrong(
-            f"`turn` is the place of an assistant message among the {len(messages)}, counted from"
-            f" 0, not {turn}"
+            f"`turn` of a step is the index of an assistant's message with calls, not {step.turn}"
         )
-    written = messages[turn].get("tool_calls")
-    if not isinstance(written, list) or not 0 <= at < len(written):
-        raise _Wrong(
-            f"`call` is the place of a tool call of that message, counted from 0, not {at}"
-        )
-    if step["label"] not in LABELS:
-        raise _Wrong(f"`label` of a step is harmful or benign, not {_short(step['label'])}")
-    content = messages[turn].get("content")
+    if step.call >= len(written):
+        raise _Wrong(f"`call` of a step is the index of a call of that message, not {step.call}")
+    functions = [call.function for call in msgspec.convert(written, list[_WrittenCall])]
+    content = message.get("content")
+    shared = whole.shared() | {
+        "id": f"{whole.id}#{step.turn}.{step.call}",
+        "why": step.why,
+        "parent": whole.parent or whole.id,
+        "messages": whole.messages[: step.turn],
+    }
     return Case(
-        id=f"{fields['id']}#{turn}.{at}",
-        label=step["label"],
-        category=step.get("category", ""),
-        why=step.get("why", ""),
-        calls=tuple(_written(call) for call in written),
-        at=at,
-        messages=tuple(messages[:turn]),
-        tools=fields.get("tools", ()),
-        parent=fields.get("parent", "") or fields["id"],
-        source=fields.get("source", ""),
-        weight=fields.get("weight", 1.0),
-        split=fields.get("split", ""),
-        trajectory=fields["id"],
-        trajectory_label=fields["label"],
+        **shared,
+        label=step.label,
+        category=step.category,
+        calls=tuple(CaseCall(of.name, _bounded(of.arguments)) for of in functions),
+        at=step.call,
+        trajectory=whole.id,
+        trajectory_label=whole.label,
         place=place,
         said=(content if isinstance(content, str) else "", ""),
     )
-
-
-def _written(call: Any) -> CaseCall:
-    function = call.get("function") if isinstance(call, dict) else None
-    if (
-        not isinstance(function, dict)
-        or not isinstance(function.get("name"), str)
-        or not isinstance(function.get("arguments"), str)
-    ):
-        raise _Wrong("a tool call of a message is no {id, type, function: {name, arguments}}")
-    return CaseCall(function["name"], _bounded(function["arguments"]))
-
-
-# --- what each key may hold ---
-
-Check = Callable[[Any], Any]
-
-
-def _checked(
-    item: Mapping[str, Any], known: Mapping[str, Check], needed: Sequence[str]
-) -> dict[str, Any]:
-    for name in item:
-        if name not in known:
-            raise _Wrong(
-                f"the key {_short(name)} is not known{did_you_mean(name, known)} (known:"
-                f" {', '.join(known)})"
-            )
-    for name in needed:
-        if name not in item:
-            raise _Wrong(f"the key {name!r} is missing")
-    fields = {}
-    for name, value in item.items():
-        try:
-            fields[name] = known[name](value)
-        except _Wrong as wrong:
-            raise _Wrong(f"`{name}` {wrong}, not {_short(value)}") from None
-    return fields
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Wrong("is text")
-    return value
-
-
-def _name(value: Any) -> str:
-    if (
-        not isinstance(value, str)
-        or not value
-        or not value.isprintable()
-        or len(value) > MAX_ID_CHARS
-    ):
-        raise _Wrong(f"is a name of 1 to {MAX_ID_CHARS} characters that can be printed")
-    return value
-
-
-def _object(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise _Wrong("is an object")
-    return value
-
-
-def _objects(value: Any) -> tuple[dict[str, Any], ...]:
-    if not isinstance(value, list) or not all(isinstance(element, dict) for element in value):
-        raise _Wrong("is a list of objects")
-    return tuple(value)
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1_000_000:
-        raise _Wrong("is a whole number from 0")
-    return value
-
-
-def _weight(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 < value <= 1_000_000:
-        raise _Wrong("is a number above 0")
-    return float(value)
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise _Wrong("is a list")
-    return value
-
-
-def _executor(value: Any) -> str:
-    if value != "client":
-        raise _Wrong("is `client`: calls that the provider runs itself cannot be evaluated yet")
-    return "client"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=True)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-_COMMON: dict[str, Check] = {
-    "id": _name,
-    "label": _text,
-    "category": _text,
-    "why": _text,
-    "messages": _objects,
-    "tools": _objects,
-    "parent": _text,
-    "source": _text,
-    "licence": _text,
-    "weight": _weight,
-    "split": _text,
-}
-_CALL: dict[str, Check] = {
-    **_COMMON,
-    "tool": _name,
-    "arguments": _object,
-    "arguments_text": _text,
-    "executor": _executor,
-    "disguise": _text,
-}
-_TRANSCRIPT: dict[str, Check] = {
-    **{n: c for n, c in _COMMON.items() if n != "category"},
-    "steps": _list,
-}
-_STEP: dict[str, Check] = {
-    "turn": _number,
-    "call": _number,
-    "label": _text,
-    "category": _text,
-    "why": _text,
-}
-_IGNORED = ("executor", "licence")
-"""Known, and of no use to the run."""

@@ -181,12 +181,9 @@ _OWN: tuple[Disguise, ...] = (
 def table() -> dict[str, Disguise]:
     """All disguises by name."""
     by_name = {disguise.name: disguise for disguise in _OWN}
-    for name, change in shell_disguises.DISGUISES.items():
-        about = (change.__doc__ or name).strip().split("\n")[0]
+    for name, change in shell_disguises.table().items():
         # what a shell does not read so keeps no harmless command's meaning
-        by_name[name] = Disguise(
-            name, about, _of_command(change), both=name in shell_disguises.FOR_SHELLS
-        )
+        by_name[name] = Disguise(name, change.about, _of_command(change), both=change.for_shells)
     return by_name
 
 

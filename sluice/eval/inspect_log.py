@@ -18,7 +18,6 @@ from sluice.eval.play import WITHHELD
 
 Result = Mapping[str, Any]
 _MODEL = "sluice/scripted"
-_SCORERS = ("blocked", "suspicion")
 _TOLD = ("reason", "policy", "rule", "action", "audit", "scores", "disguise", "parent")
 """What the metadata has of a verdict, where there is some."""
 
@@ -29,54 +28,37 @@ def log(result: Result, dataset: Dataset, *, at: datetime) -> dict[str, Any]:
     mark = hashlib.sha256(
         f"{result['revision']} {result['dataset']['sha256']} {at.isoformat()}".encode()
     ).hexdigest()
-    made = at.isoformat(timespec="seconds")
     samples = [_sample(of[entry["id"]], entry, result, mark) for entry in result["cases"]]
+    known = ("policy", "revision", "mode", "judge", "seed")
     document: dict[str, Any] = {
         "version": 2,
         "status": "success" if result["complete"] else "error",
         "eval": {
-            "created": made,
+            "created": at.isoformat(timespec="seconds"),
             "task": "sluice_eval",
             "task_id": mark[:22],
             "run_id": mark[22:44],
             "eval_id": mark[:22],
-            "task_version": 1,
-            "task_attribs": {},
             "task_args": dict(result["settings"]),
             "model": _MODEL,
-            "model_args": {},
             "dataset": {
                 "name": ", ".join(file["path"] for file in result["dataset"]["files"]),
                 "samples": len(dataset.cases),
-                "sample_ids": [case.id for case in dataset.cases],
-                "shuffled": False,
+                "sample_ids": list(of),
             },
             "config": {"epochs": result["settings"].get("repeat") or 1},
             "packages": {"sluice": VERSION},
             "metadata": {
-                "policy": result["policy"],
-                "revision": result["revision"],
+                **{name: result[name] for name in known},
                 "dataset_sha256": result["dataset"]["sha256"],
-                "mode": result["mode"],
-                "judge": result["judge"],
-                "seed": result["seed"],
             },
         },
-        "plan": {
-            "name": "plan",
-            "steps": [{"solver": "sluice", "params": {"policy": result["policy"]}}],
-            "config": {},
-        },
         "results": _results(result, len(samples)),
-        "stats": {"started_at": made, "completed_at": made, "model_usage": {}},
         "samples": samples,
     }
     if not result["complete"]:
-        document["error"] = {
-            "message": "no judge answered for some cases",
-            "traceback": "",
-            "traceback_ansi": "",
-        }
+        why = "no judge answered for some cases"
+        document["error"] = {"message": why, "traceback": "", "traceback_ansi": ""}
     return document
 
 
@@ -89,22 +71,17 @@ def text(result: Result, dataset: Dataset, *, at: datetime) -> str:
 
 
 def _results(result: Result, samples: int) -> dict[str, Any]:
-    rates: dict[str, Any] = {
-        f"{label}_blocked": {
-            "name": f"{label}_blocked",
-            "value": of["rate"] if of["rate"] is not None else 0.0,
-            "params": {},
-        }
-        for label, of in result["totals"].items()
-    }
+    rates = {f"{label}_blocked": of["rate"] or 0.0 for label, of in result["totals"].items()}
     areas = {
-        f"auc_{name}": {"name": f"auc_{name}", "value": of["auc"], "params": {}}
-        for name, of in result["monitors"].items()
-        if of["auc"] is not None
+        f"auc_{name}": of["auc"] for name, of in result["monitors"].items() if of["auc"] is not None
     }
     scores = [
-        {"name": name, "scorer": name, "params": {}, "metrics": metrics}
-        for name, metrics in zip(_SCORERS, (rates, areas), strict=True)
+        {
+            "name": scorer,
+            "scorer": scorer,
+            "metrics": {name: {"name": name, "value": value} for name, value in values.items()},
+        }
+        for scorer, values in (("blocked", rates), ("suspicion", areas))
     ]
     done = samples - sum(of["errors"] for of in result["totals"].values())
     return {"total_samples": samples, "completed_samples": done, "scores": scores}
@@ -148,10 +125,6 @@ def _sample(case: Case, entry: Mapping[str, Any], result: Result, mark: str) -> 
         "messages": [*before, written],
         "output": {"model": _MODEL, "choices": [{"message": written, "stop_reason": "tool_calls"}]},
         "scores": scores,
-        "store": {},
-        "events": [],
-        "model_usage": {},
-        "attachments": {},
         "uuid": hashlib.sha256(f"{mark} {case.id} {epoch}".encode()).hexdigest()[:22],
         "metadata": {
             "label": case.label,
@@ -171,22 +144,20 @@ def _conversation(case: Case) -> Sequence[Mapping[str, Any]]:
 
 def _message(message: Mapping[str, Any], number: str) -> dict[str, Any]:
     """A message of chat/completions as one of Inspect's."""
-    role = {"developer": "system", "function": "tool"}.get(
-        str(message.get("role")), str(message.get("role"))
-    )
+    role = str(message.get("role"))
+    role = {"developer": "system", "function": "tool"}.get(role, role)
     made: dict[str, Any] = {"id": number, "role": role, "content": _text(message.get("content"))}
     if role == "tool":
         made["tool_call_id"] = str(message.get("tool_call_id", ""))
     calls = message.get("tool_calls")
     if role == "assistant" and isinstance(calls, list):
+        functions = [
+            (call.get("id"), call.get("function")) for call in calls if isinstance(call, dict)
+        ]
         made["tool_calls"] = [
-            _tool_call(
-                str(call.get("id", "")),
-                str(function.get("name", "")),
-                str(function.get("arguments", "")),
-            )
-            for call in calls
-            if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
+            _tool_call(str(call_id), str(of.get("name", "")), str(of.get("arguments", "")))
+            for call_id, of in functions
+            if isinstance(of, dict)
         ]
     return made
 

@@ -2,96 +2,62 @@
 not know: what an item is."""
 
 import json
+import re
 from collections.abc import Iterator
-from json.decoder import WHITESPACE  # type: ignore[attr-defined]
-from pathlib import Path
 from typing import Any, NoReturn
 
+_BLANK = re.compile(r"[ \t\r\n]*")
+_LIST_NEXT = re.compile(r"[ \t\r\n]*(?:,[ \t\r\n]*(?!\])|(?=\][ \t\r\n]*\Z))")
+_LINE_NEXT = re.compile(r"[ \t\r]*(?:\n[ \t\r\n]*|\Z)")
 
-def items_of(path: Path, raw: bytes, mistakes: list[str]) -> Iterator[tuple[int, Any]]:
-    """Yield each item with its line; what is not JSON is added to `mistakes`."""
+
+class NotJson(Exception):
+    """What stands in `line` is not JSON."""
+
+    def __init__(self, line: int, why: str) -> None:
+        self.line = line
+        super().__init__(f"it is not JSON ({why}): the data is one JSON object a line, or a list")
+
+
+def items_of(raw: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield each item with its line. Raises NotJson at the first that is none."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        mistakes.append(f"{path} line {raw[: error.start].count(bytes([10])) + 1}: it is not UTF-8")
-        return
-    is_list = text.lstrip()[:1] == "["
-    for line, item in _listed(text) if is_list else _lines(text):
-        if isinstance(item, str) and line:
-            mistakes.append(f"{path} line {line}: {item}")
-            if is_list:
-                return
-        else:
-            yield line, item
-
-
-def _lines(text: str) -> Iterator[tuple[int, Any]]:
-    # not splitlines: that also splits at characters that may stand in JSON text
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            item, end = _decoder.raw_decode(line, WHITESPACE.match(line, 0).end())
-            if line[end:].strip():
-                yield number, "there is more than one JSON value in this line"
-            else:
-                yield number, item if not isinstance(item, str) else [item]
-        except (ValueError, RecursionError) as error:
-            yield number, _not_json(error, "one JSON object a line, or a JSON list")
-
-
-def _listed(text: str) -> Iterator[tuple[int, Any]]:
-    """Items of a list, each parsed by itself, so that its line is known."""
-    at, line, counted = text.index("[") + 1, 1, 0
-    while True:
-        at = WHITESPACE.match(text, at).end()
+        raise NotJson(raw.count(b"\n", 0, error.start) + 1, "it is not UTF-8") from None
+    start = _end(_BLANK, text, 0)
+    is_list = text.startswith("[", start)
+    at, line, counted = _end(_BLANK, text, start + is_list), 1, 0
+    while at < len(text) and not (is_list and text[at] == "]" and not text[at + 1 :].strip()):
         # the lines since the last item, so that the whole is linear
         line, counted = line + text.count("\n", counted, at), at
-        if text[at : at + 1] == "]":
-            behind = WHITESPACE.match(text, at + 1).end()
-            if behind < len(text):
-                yield (
-                    line + text.count("\n", at, behind),
-                    "something stands behind the end of the list",
-                )
-            return
         try:
-            item, at = _decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            here = line + text.count("\n", counted, getattr(error, "pos", counted))
-            yield here, _not_json(error, "a JSON list")
-            return
-        yield line, item if not isinstance(item, str) else [item]
-        at = WHITESPACE.match(text, at).end()
-        if text[at : at + 1] == ",":
-            at += 1
-        elif text[at : at + 1] != "]":
-            yield (
-                line + text.count("\n", counted, at),
-                "it is not JSON: a comma or the end of the list is missing",
-            )
-            return
+            item, end = _decoder.raw_decode(text, at)
+        except RecursionError:
+            raise NotJson(line, "it is nested too deeply") from None
+        except ValueError as error:
+            place = getattr(error, "pos", at)
+            raise NotJson(line + text.count("\n", at, place), str(error)) from None
+        yield line, item
+        following = (_LIST_NEXT if is_list else _LINE_NEXT).match(text, end)
+        if following is None:
+            where = line + text.count("\n", at, _end(_BLANK, text, end))
+            raise NotJson(where, "something stands behind an item")
+        at = following.end()
+    if is_list and at >= len(text):
+        raise NotJson(line, "the end of the list is missing")
 
 
-def _not_json(error: Exception, wanted: str) -> str:
-    why = (
-        error.msg
-        if isinstance(error, json.JSONDecodeError)
-        else "it is nested too deeply"
-        if isinstance(error, RecursionError)
-        else error
-    )
-    return f"it is not JSON ({why}): the data is {wanted}"
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     by_name = dict(pairs)
     if len(by_name) != len(pairs):
-        twice = next(
-            key
-            for number, (key, _) in enumerate(pairs)
-            if any(key == other for other, _ in pairs[:number])
-        )
+        names = [name for name, _ in pairs]
+        twice = next(name for name in by_name if names.count(name) > 1)
         raise ValueError(
             f"the key {twice!r} is there twice; a call with such arguments is given as"
             " `arguments_text`"

@@ -8,7 +8,6 @@ files are taken away at the end.
 import http.client
 import json
 import secrets
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -108,7 +107,7 @@ def run(
     client = _Client(place, policy, plan.client)
     began = time.perf_counter()
     rounds = [(number, repeat) for repeat in range(plan.repeat) for number in range(len(cases))]
-    with closing(client), scripted(place, cases, plan) as models:
+    with scripted(place, cases, plan) as models:
 
         def play(of: tuple[int, int]) -> CaseOutcome | _Begun:
             begun = client.play(cases[of[0]], models[of[0]], plan.wire, of[1])
@@ -144,7 +143,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 class _Client:
-    """A client of one gateway, which also asks for its record; a connection for each thread."""
+    """A client of one gateway, which also asks for its record; each time by a new connection."""
 
     def __init__(self, place: LiveTarget, policy: str, dialect: DialectName) -> None:
         parts = urlsplit(place.url)
@@ -159,49 +158,21 @@ class _Client:
             for path, endpoint in client_dialect.client_paths.items()
             if endpoint == client_dialect.answers
         )
-        self._local, self._open = threading.local(), list[http.client.HTTPConnection]()
         self.revision, self.lost = "", ""
-
-    def close(self) -> None:
-        """Close all connections."""
-        for connection in self._open:
-            connection.close()
 
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        sent = {
-            "authorization": f"Bearer {self._key}",
-            "content-type": "application/json",
-            **headers,
-        }
-        for is_last in (False, True):
-            held: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-            if held is None:
-                kind = (
-                    http.client.HTTPSConnection
-                    if self._parts.scheme == "https"
-                    else http.client.HTTPConnection
-                )
-                held = self._local.connection = kind(
-                    self._parts.hostname or "", self._parts.port, timeout=_TIMEOUT_S
-                )
-                self._open.append(held)
-            try:
-                held.request(method, self._parts.path.rstrip("/") + path, body, sent)
-                answer = held.getresponse()
-                return (
-                    answer.status,
-                    {name.lower(): value for name, value in answer.getheaders()},
-                    answer.read(),
-                )
-            except (OSError, http.client.HTTPException):
-                # one that was kept open may be closed by now
-                held.close()
-                self._local.connection = None
-                if is_last:
-                    raise
-        raise AssertionError
+        is_tls = self._parts.scheme == "https"
+        kind = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
+        sent = {"authorization": f"Bearer {self._key}", "content-type": "application/json"}
+        host = self._parts.hostname or ""
+        with closing(kind(host, self._parts.port, timeout=_TIMEOUT_S)) as connection:
+            whole = self._parts.path.rstrip("/") + path
+            connection.request(method, whole, body, {**sent, **headers})
+            answer = connection.getresponse()
+            lower = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, lower, answer.read()
 
     def play(self, case: Case, model: str, wire: str, repeat: int) -> CaseOutcome | _Begun:
         """Send one case; what Sluice does not answer is an error of that case."""

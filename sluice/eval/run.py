@@ -267,27 +267,16 @@ def _in_processes(
     plan: PlayPlan,
     progress: Progress,
 ) -> tuple[list[CaseOutcome], list[judging.Recorded]]:
-    alone = msgspec.structs.replace(plan, jobs=1)
-    arguments = (
-        config.model_dump_json(exclude_unset=True),
-        name,
-        tuple(search_path),
-        msgspec.json.encode(alone),
-    )
     parts = [rounds[at : at + _CHUNK] for at in range(0, len(rounds), _CHUNK)]
     outcomes, judgements = list[CaseOutcome](), list[judging.Recorded]()
     # not forked: the progress bar has a thread
     spawned = multiprocessing.get_context("spawn")
+    arguments = (config.model_dump_json(exclude_unset=True), name, tuple(search_path), plan)
     try:
         with ProcessPoolExecutor(
             plan.jobs, mp_context=spawned, initializer=_begin, initargs=arguments
         ) as pool:
-            for raw in pool.map(_part, [msgspec.json.encode(part) for part in parts]):
-                done = msgspec.json.decode(
-                    raw, type=tuple[list[CaseOutcome], list[judging.Recorded], str]
-                )
-                if done[2]:
-                    raise SettingsError(done[2])
+            for done in pool.map(_part, parts):
                 progress(len(done[0]))
                 outcomes += done[0]
                 judgements += done[1]
@@ -302,17 +291,14 @@ _mine: dict[str, Any] = {}
 """In a process of `--jobs`: the series and the plan that it plays with."""
 
 
-def _begin(config: str, name: str, search_path: tuple[str, ...], plan: bytes) -> None:
+def _begin(config: str, name: str, search_path: tuple[str, ...], plan: PlayPlan) -> None:
     series = series_of(Config.model_validate_json(config), name, search_path)
     touch.warm()
-    _mine.update(series=series, plan=msgspec.json.decode(plan, type=PlayPlan))
+    _mine.update(series=series, plan=plan)
 
 
-def _part(raw: bytes) -> bytes:
-    rounds = msgspec.json.decode(raw, type=list[tuple[Case, int]])
-    try:
-        with _uncollected():
-            outcomes, judgements = _here(_mine["series"], rounds, _mine["plan"], lambda _: None)
-    except SettingsError as error:
-        return msgspec.json.encode(([], [], str(error)))
-    return msgspec.json.encode((outcomes, judgements, ""))
+def _part(
+    rounds: Sequence[tuple[Case, int]],
+) -> tuple[list[CaseOutcome], list[judging.Recorded]]:
+    with _uncollected():
+        return _here(_mine["series"], rounds, _mine["plan"], lambda _: None)

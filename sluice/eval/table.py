@@ -1,7 +1,7 @@
 """A result as text: a table for people, and the same as Markdown. Several series are shown side by
 side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sluice.tables import printable
@@ -212,30 +212,34 @@ def outcome_lines(result: Result) -> list[str]:
     return lines
 
 
-def text(results: Sequence[Result]) -> str:
-    """Everything, for a terminal."""
-    parts: list[str] = []
+def _sections(results: Sequence[Result]) -> Iterator[tuple[str, list[str], Table]]:
+    """The parts of a report: a heading, lines, a table."""
     for result in results:
-        parts += [*head(result), *costs(result), ""]
+        yield "", [*head(result), *costs(result)], ([], [])
     for part in ("totals", "disguises", "categories"):
         columns, rows = rates(results, part)
         if part == "totals" or len(rows) > len(results):
-            parts += [*_aligned(columns, rows), ""]
+            yield "", [], (columns, rows)
     for result in results:
-        if result["mistakes"]:
-            columns, rows = mistakes(result)
-            short = [[cell[:_MOST_SHOWN] for cell in row] for row in rows[:_MOST_LINES]]
-            parts += [
-                f"mistakes of {result['policy']} ({len(rows)}), the worst first:",
-                *_aligned(columns, short),
-                *(
-                    ["more are in the report (--out) and in --json"]
-                    if len(rows) > len(short)
-                    else []
-                ),
-                "",
-            ]
-        parts += outcome_lines(result)
+        if wrong := result["mistakes"]:
+            heading = f"mistakes of {result['policy']} ({len(wrong)}), the worst first:"
+            yield heading, [], mistakes(result)
+        if lines := outcome_lines(result):
+            yield "", lines, ([], [])
+
+
+def text(results: Sequence[Result]) -> str:
+    """Everything, for a terminal."""
+    parts: list[str] = []
+    for heading, lines, (columns, rows) in _sections(results):
+        parts += [heading, *lines] if heading else lines
+        if columns:
+            most = _MOST_LINES if heading else len(rows)
+            parts += _aligned(
+                columns, [[cell[:_MOST_SHOWN] for cell in row] for row in rows[:most]]
+            )
+            parts += ["more are in the report (--out) and in --json"] if len(rows) > most else []
+        parts.append("")
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -250,27 +254,10 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 def markdown(results: Sequence[Result]) -> str:
     """Everything, as Markdown."""
     parts: list[str] = []
-    for result in results:
-        parts += [
-            f"## {_cell(result['policy'])}",
-            "",
-            *(f"{_cell(line)}  " for line in [*head(result), *costs(result)]),
-            "",
-        ]
-    for part in ("totals", "disguises", "categories"):
-        columns, rows = rates(results, part)
-        if part == "totals" or len(rows) > len(results):
-            parts += [*_piped(columns, rows), ""]
-    for result in results:
-        columns, rows = mistakes(result)
-        if rows:
-            parts += [
-                f"Mistakes of {_cell(result['policy'])}, the worst first:",
-                "",
-                *_piped(columns, rows),
-                "",
-            ]
-        parts += [f"- {_cell(line)}" for line in outcome_lines(result)]
+    for heading, lines, (columns, rows) in _sections(results):
+        parts += [f"## {_cell(heading)}", ""] if heading else []
+        parts += [f"{_cell(line)}  " for line in lines]
+        parts += [*(_piped(columns, rows) if columns else []), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -327,7 +327,8 @@ def test_export_goes_to_a_file_or_to_standard_output(call: str, tmp_path: Path) 
 def test_export_shows_its_progress_on_a_terminal(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    for variable in ("TTY_COMPATIBLE", "_SLUICE_TERMINAL"):
+        monkeypatch.setenv(variable, "1")
     told = audit("export")
     assert "exporting calls" in told.stderr
     assert "1/1" in told.stderr

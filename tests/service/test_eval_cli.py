@@ -22,9 +22,7 @@ def evaluate(*arguments: str, **environment: str) -> tuple[int, str, str]:
 def test_a_run_prints_rates_with_intervals_and_the_worst_mistakes() -> None:
     code, out, said = evaluate("run", DATA, "--policy", "demo")
     assert (code, said) == (0, "")
-    assert (
-        "18/30 60 % (42-75)  7/30 23 % (12-41)" in out and "dev-h02  harmful  shell.destroy" in out
-    )
+    assert "18/30 60 % (42-75)  7/30 23 % (12-41)" in out and "dev-h02  bash {" in out
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""docs/run/configuration.md has every key that the configuration takes, and links between the pages
-lead somewhere."""
+"""docs/run/configuration.md and docs/run/policy-options.md have every key that the configuration takes,
+and links between pages lead somewhere."""
 
 import importlib
+import itertools
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from policy.loading import BUILT_IN
-from scripts.configuration import PAGE, keys, page
+from scripts.configuration import OPTIONS_PAGE, PAGE, SECTIONS, keys, options_page, page
 from scripts.pages import DOCS
 from settings.config import Config, Limits
 
@@ -17,20 +18,21 @@ README = DOCS.parent / "README.md"
 _ANCHOR = re.compile(r"[^a-z0-9_ -]")
 
 
-def sections() -> dict[str, list[str]]:
-    """The keys of each table on the page, by its heading."""
-    parts = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
+def sections(page: Path) -> dict[str, list[str]]:
+    """The keys of each table on a page, by its heading."""
+    parts = page.read_text(encoding="utf-8").split("\n## ")[1:]
     return {
         part.partition("\n")[0]: re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in parts
     }
 
 
-def test_the_page_is_what_the_models_say() -> None:
+def test_the_pages_are_what_the_models_say() -> None:
     assert PAGE.read_text(encoding="utf-8") == page()
+    assert OPTIONS_PAGE.read_text(encoding="utf-8") == options_page()
 
 
 def test_every_key_of_the_file_is_there() -> None:
-    found = sections()
+    found = sections(PAGE)
     assert found["Top level"] == list(Config.model_fields)
     assert found["limits"] == list(Limits.model_fields)
 
@@ -39,8 +41,12 @@ def test_every_key_of_the_file_is_there() -> None:
 def test_every_option_of_a_built_in_policy_is_there(name: str) -> None:
     module, _, policy = BUILT_IN[name].partition(":")
     options = getattr(importlib.import_module(module), f"{policy}Options", None)
-    assert sections().get(name) == (None if options is None else list(options.model_fields))
-    assert options is not None or f"`{name}`" in PAGE.read_text(encoding="utf-8")
+    found = sections(OPTIONS_PAGE)
+    if options is None:
+        assert name not in found and f"`{name}`" in PAGE.read_text(encoding="utf-8")
+        return
+    others = [found[SECTIONS[kind]] for kind in options.__bases__ if kind in SECTIONS]
+    assert {*found[name], *itertools.chain(*others)} == set(options.model_fields)
 
 
 class Bare(BaseModel):

@@ -13,6 +13,8 @@ from sluice.eval.play import CaseJudgement, CaseOutcome, settled
 from sluice.eval.summary import counts, why
 from tests.support.json_values import Json
 
+NOTES = f"s{'.md'}"
+
 
 def claude(kind: str, content: object, **more: object) -> Json:
     return {"type": kind, "sessionId": "s", "message": {"role": kind, "content": content}, **more}
@@ -57,7 +59,6 @@ CODEX = [
     item(type="local_shell_call", call_id="c", action={"type": "exec", "command": ["ls"]}),
     item(type="reasoning", summary=[]),
 ]
-MARKDOWN = str(Path("s").with_suffix(".md"))
 SPECSTORY = """# A session
 
 _**User (2026-01-01 10:00Z)**_
@@ -101,7 +102,7 @@ def written(folder: Path, name: str, lines: object) -> Path:
     [
         ("c.jsonl", CLAUDE, [("Bash", "ls"), ("Bash", "pwd"), ("Bash", "rm -rf build")]),
         ("r.jsonl", CODEX, [("shell", "ls"), ("apply_patch", "*** Begin"), ("local_shell", "ls")]),
-        (MARKDOWN, SPECSTORY, [("Bash", "rm -rf build"), ("Bash", "ls -la")]),
+        (NOTES, SPECSTORY, [("Bash", "rm -rf build"), ("Bash", "ls -la")]),
     ],
 )
 def test_the_calls_of_an_agents_session_are_benign_cases_with_what_came_before(
@@ -120,14 +121,19 @@ def test_the_calls_of_an_agents_session_are_benign_cases_with_what_came_before(
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (MARKDOWN, "no session"),
+        (NOTES, "no session"),
         ("c.jsonl", '{"type": "user", "message": {"content": "hi"}}'),
         ("c.jsonl", '{"type": "user"}'),
     ],
 )
-def test_a_session_without_calls_is_an_error(tmp_path: Path, name: str, text: str) -> None:
+def test_a_session_without_calls_is_an_error_only_where_there_is_no_other(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    idle = written(tmp_path, name, text)
     with pytest.raises(DatasetError):
-        read([written(tmp_path, name, text)])
+        read([idle])
+    if name == NOTES or "message" in text:
+        assert len(read([idle, written(tmp_path, "work.jsonl", CLAUDE)]).cases) == 3
 
 
 @pytest.mark.parametrize(
