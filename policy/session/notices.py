@@ -114,13 +114,10 @@ class Notices:
         """What the model reads as the result of its blocked tool call, to go on from there."""
         return self.call(name, "client", decided).replace(_ASK, _GO_ON)
 
-    def too_many(self, number: int, *, in_a_row: bool) -> str:
+    def too_many(self, why: str) -> str:
         """What stands at the end of an answer that is not continued any more; nothing where notices
         are silent."""
-        if self._form == "silent":
-            return ""
-        which = "answers in a row had only blocked tool calls" if in_a_row else "calls were blocked"
-        return self._framed("", f"ended this turn: {number} {which}. Ask the user")
+        return self._framed("", f"ended this turn: {why}. Ask the user")
 
     def result(self, name: str, decided: Decided) -> str:
         """What stands in place of the result of an allowed tool call that the provider ran."""

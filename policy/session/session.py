@@ -193,7 +193,7 @@ class Session(RequestSide):
     @property
     def spent(self) -> Usage:
         """The usage that upstream counted, whether or not the client saw it."""
-        return self.usage
+        return self._exchange.usage.spent if self._exchange is not None else Usage()
 
     @property
     def estimated(self) -> Usage | None:
@@ -318,11 +318,15 @@ class Session(RequestSide):
         except PipelineError as error:
             self.out.note("blocked", 0, error.message)
             self._say(exchange, self.out.notices.ended(error.message))
-            self._take("stop")
-            exchange.blocks.finish(MessageStop(StopReason.END_TURN))
-            self._pump()
+            self._end_turn(exchange)
             return
         self._dispatch(exchange, continuation.container)
+
+    def _end_turn(self, exchange: Exchange) -> None:
+        """End the message with what has gone out, which is whole."""
+        self._take("stop")
+        exchange.blocks.finish(MessageStop(StopReason.END_TURN))
+        self._pump()
 
     def _fail(self, message: str, seq: int) -> Mark:
         # no status of upstream's: it answered, and the answer is paid for
