@@ -14,8 +14,7 @@ from policy.effects.credentials import secrets_in
 from policy.effects.effect import MAX_TARGET, Effect
 from policy.effects.places import Places
 from policy.effects.severity import worst
-from policy.effects.tools.table import sections
-from policy.word_tables import by_word
+from policy.word_tables import by_word, sections
 
 MAX_SENTENCE = 500
 """Characters that a sentence has at most."""
