@@ -6,7 +6,6 @@ comes out of the answer's own chunks, as from the record. Must not know: outputs
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -77,14 +76,6 @@ def count_notices(request: ChatRequest) -> int:
     return count
 
 
-class BlockedAnswer(NamedTuple):
-    """An answer as it is given back, its results, and what of it is as from the record."""
-
-    answer: Turn
-    results: Turn
-    stored: StoredTurn | None
-
-
 def blocked_answer(
     call: CallInfo,
     exchange: Exchange,
@@ -92,9 +83,10 @@ def blocked_answer(
     chunks: Sequence[bytes],
     unknown: Sequence[str],
     notices: Notices,
-) -> BlockedAnswer:
-    """Write the segment that ended, whose blocked calls are `calls`. Raises RemoteProtocolError
-    where that cannot be sent back."""
+) -> tuple[tuple[Turn, Turn], list[StoredTurn]]:
+    """Write the segment that ended, whose blocked calls are `calls`, and their results; and what
+    of it goes back as from the record. Raises RemoteProtocolError where that cannot be sent
+    back."""
     if not chunks:
         raise RemoteProtocolError("nothing is left of it")
     upstream = exchange.upstream
@@ -105,15 +97,14 @@ def blocked_answer(
         ToolResultPart(use.id, notices.failed_result(slot.name, slot.final), True, form=use.form)
         for use, slot in zip(uses.values(), calls, strict=True)
     )
-    turns, stored = DIALECTS[upstream.dialect].turns, None
+    turns, stored = DIALECTS[upstream.dialect].turns, []
     if turns is not None and upstream.target.native_tools:
-        stored = _stored(call, exchange, uses, chunks, turns.TurnBuilder())
+        stored = [_stored(call, exchange, uses, chunks, turns.TurnBuilder())]
         if is_same:
             # its client would have sent back what is sealed; its other turns have that already
             alone = msgspec.structs.replace(exchange.request, turns=(answer,))
-            answer = turns.with_turns(alone, [stored], upstream=upstream.name)[0].turns[0]
-            stored = None
-    return BlockedAnswer(answer, Turn("user", results), stored)
+            [answer], stored = turns.with_turns(alone, stored, upstream=upstream.name)[0].turns, []
+    return (answer, Turn("user", results)), stored
 
 
 def _use(call: CallInfo, exchange: Exchange, slot: CallSlot) -> ToolUsePart:

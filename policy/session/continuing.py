@@ -17,11 +17,12 @@ A session of its own, so that calls under all other series pay nothing for it.
 
 from collections.abc import Sequence
 
+import msgspec
+
 from policy.base import Policy
 from policy.session.answer import metadata
 from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.blocked_answer import (
-    BlockedAnswer,
     blocked_answer,
     count_notices,
     is_repeatable,
@@ -29,7 +30,7 @@ from policy.session.blocked_answer import (
 )
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, WantedSegment
-from policy.session.exchange import BlockedTurns, Continuation, Exchange
+from policy.session.exchange import Exchange
 from policy.session.session import Session
 from protocol.bounds import (
     MAX_BLOCKED_IN_A_ROW,
@@ -126,6 +127,8 @@ class ContinuingSession(Session):
         ):
             super()._finish(exchange, event, seq)
             return
+        # a pause would have gone on with the turn as its upstream left it
+        exchange.forget_continuation()
         self._end, withheld = metadata.read_stop(event, exchange.chain)
         self.out.note_withheld(withheld, seq)
         self._take("pause")
@@ -182,20 +185,12 @@ class ContinuingSession(Session):
             if body is None or len(body) + sum(map(len, chunks)) > MAX_CONTINUED_BYTES:
                 raise RemoteProtocolError("it is too large, or Redis does not have it any more")
             request = CLIENTS[self.call.dialect].decode_request(body, endpoint=self.call.endpoint)
-            unknown, notices = self._config.unknown, self.out.notices
-            made = blocked_answer(self.call, exchange, calls, chunks, unknown, notices)
+            turns, stored = blocked_answer(
+                self.call, exchange, calls, chunks, self._config.unknown, self.out.notices
+            )
         except (PipelineError, ValueError) as error:
             self._end_here(exchange, end, f"it cannot be sent back: {error}")
             return
-        self._go_on(exchange, request, calls, made)
-
-    def _go_on(
-        self,
-        exchange: Exchange,
-        request: ChatRequest,
-        calls: Sequence[CallSlot],
-        made: BlockedAnswer,
-    ) -> None:
         self._record_segment(exchange, self._next_seq - 1)
         blocks = ", ".join(str(slot.key) for slot in calls)
         self.out.note(CONTINUED, -1, f"blocks {blocks} given back")
@@ -203,17 +198,13 @@ class ContinuingSession(Session):
         self._first_seq = self._end_seq = self._next_seq
         self._rounds += 1
         self._blocked_before += len(calls)
-        self.request = request
-        self._turns += (made.answer, made.results)
-        if made.stored is not None:
-            self._stored = [*self._stored, made.stored]
-        exchange.forget_continuation()
+        self._turns += turns
+        self._stored = [*self._stored, *stored]
+        self.request = msgspec.structs.replace(
+            request, turns=(*request.turns, *self._turns), is_as_written=False
+        )
         exchange.blocks.answer_again()
-        self._continue(exchange, BlockedTurns(self._turns))
-
-    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
-        if isinstance(continuation, BlockedTurns) or self._end is None:
-            super()._continue(exchange, continuation)
+        self._continue(exchange, None)
 
     def _failed(self, event: UpstreamFailed) -> Mark:
         exchange = self._exchange

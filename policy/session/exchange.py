@@ -117,20 +117,6 @@ class Continuation:
         return self._builder.container
 
 
-class BlockedTurns:
-    """Answers of the call's model with nothing but blocked tool calls, and their failed results:
-    what is sent so that it goes on. `turns` are in the client's terms."""
-
-    container = ""
-
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        self._turns = tuple(turns)
-
-    def request(self, request: ChatRequest) -> ChatRequest:
-        """The request with these turns behind it."""
-        return msgspec.structs.replace(request, turns=(*request.turns, *self._turns))
-
-
 class Exchange:
     """An approved request and the answer to it, in one or more segments. `request` is as it goes
     upstream; `offset` is what a segment's block indices are raised by."""
