@@ -6,7 +6,6 @@ comes out of the answer's own chunks, as from the record. Must not know: outputs
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +15,7 @@ from policy.session.exchange import Exchange
 from policy.session.notices import MARKS, SETUP_FAULTS, Notices
 from protocol.bytes.json_strict import normal_arguments
 from protocol.dialects.table import DIALECTS
-from protocol.dialects.turns import StoredTurn
+from protocol.dialects.turns import BaseTurnBuilder, StoredTurn
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, Event, TextDelta
 from protocol.request import (
@@ -42,14 +41,14 @@ _UNREPEATABLE = SETUP_FAULTS | {
 def is_returnable(request: ChatRequest, slot: CallSlot) -> bool:
     """Is this a call of the client's that the API of its model takes back with a result, and that
     nobody forced?"""
-    tool = request.tool(slot.name)
-    choice, caller = request.tool_choice, (slot.start.body or {}).get("caller")
+    tool, choice = request.tool(slot.name), request.tool_choice
     return (
         slot.kind is BlockKind.TOOL_USE
         and slot.executor == "client"
         and slot.key == slot.index
         and slot.start.form != "legacy"
-        and (caller is None or (isinstance(caller, dict) and caller.get("type") == "direct"))
+        # none that code of the provider's waits for
+        and (slot.start.body or {}).get("caller") in (None, {"type": "direct"})
         and (choice is None or choice.mode == "auto")
         # an item of a type of its own, whose result has a form of its own
         and not (tool is not None and tool.kind == "client" and request.dialect == "responses")
@@ -77,14 +76,6 @@ def count_notices(request: ChatRequest) -> int:
     return count
 
 
-class BlockedAnswer(NamedTuple):
-    """An answer as it is given back, its results, and what of it is as from the record."""
-
-    answer: Turn
-    results: Turn
-    stored: StoredTurn | None
-
-
 def blocked_answer(
     call: CallInfo,
     exchange: Exchange,
@@ -92,24 +83,28 @@ def blocked_answer(
     chunks: Sequence[bytes],
     unknown: Sequence[str],
     notices: Notices,
-) -> BlockedAnswer:
-    """Write the segment that ended, whose blocked calls are `calls`. Raises RemoteProtocolError
-    where that cannot be sent back."""
+) -> tuple[tuple[Turn, Turn], list[StoredTurn]]:
+    """Write the segment that ended, whose blocked calls are `calls`, and their results; and what
+    of it goes back as from the record. Raises RemoteProtocolError where that cannot be sent
+    back."""
     if not chunks:
         raise RemoteProtocolError("nothing is left of it")
-    is_whole = not exchange.request.stream
-    events = exchange.decode_again(chunks, unknown, is_whole=is_whole)
+    upstream = exchange.upstream
+    is_same = call.dialect == upstream.dialect
     uses = {slot.index - exchange.offset: _use(call, exchange, slot) for slot in calls}
-    answer = _answer(events, uses, has_fields=call.dialect == exchange.upstream.dialect)
+    answer = _answer(exchange.decode_again(chunks, unknown), uses, has_fields=is_same)
     results = tuple(
         ToolResultPart(use.id, notices.failed_result(slot.name, slot.final), True, form=use.form)
         for use, slot in zip(uses.values(), calls, strict=True)
     )
-    stored = _stored(call, exchange, uses, chunks, is_whole=is_whole)
-    if stored is not None and call.dialect == exchange.upstream.dialect:
-        # its client would have sent back what is sealed; its other turns have that already
-        answer, stored = _sealed(exchange, answer, stored), None
-    return BlockedAnswer(answer, Turn("user", results), stored)
+    turns, stored = DIALECTS[upstream.dialect].turns, []
+    if turns is not None and upstream.target.native_tools:
+        stored = [_stored(call, exchange, uses, chunks, turns.TurnBuilder())]
+        if is_same:
+            # its client would have sent back what is sealed; its other turns have that already
+            alone = msgspec.structs.replace(exchange.request, turns=(answer,))
+            [answer], stored = turns.with_turns(alone, stored, upstream=upstream.name)[0].turns, []
+    return (answer, Turn("user", results)), stored
 
 
 def _use(call: CallInfo, exchange: Exchange, slot: CallSlot) -> ToolUsePart:
@@ -121,30 +116,24 @@ def _use(call: CallInfo, exchange: Exchange, slot: CallSlot) -> ToolUsePart:
 
 
 def _answer(events: Sequence[Event], uses: Mapping[int, ToolUsePart], *, has_fields: bool) -> Turn:
-    """The turn of these events. With `has_fields`, thinking that has
-    the name of a field goes back in that."""
-    texts: dict[int, list[str]] = {}
-    fields: dict[str, list[str]] = {}
-    starts: list[BlockStart] = []
+    """The turn of these events. With `has_fields`, thinking that has the name of a field goes back
+    in that."""
+    pieces: dict[int, list[str]] = {}
     for event in events:
-        if isinstance(event, BlockStart):
-            starts.append(event)
-            if event.kind is BlockKind.TEXT:
-                texts[event.index] = []
-            elif event.kind is BlockKind.THINKING and event.name and has_fields:
-                texts[event.index] = fields.setdefault(event.name, [])
-        elif isinstance(event, TextDelta) and event.index in texts:
-            texts[event.index].append(event.text)
+        if isinstance(event, TextDelta):
+            pieces.setdefault(event.index, []).append(event.text)
     parts: list[Part] = []
-    for start in starts:
-        if start.kind is BlockKind.TEXT and start.name:
-            raise RemoteProtocolError("the model refuses")
-        if start.kind is BlockKind.TEXT and (text := "".join(texts[start.index])).strip():
-            parts.append(TextPart(text))
-        elif start.kind is BlockKind.TOOL_USE:
-            parts.append(uses[start.index])
-    extra = {name: "".join(pieces) for name, pieces in fields.items()}
-    return Turn("assistant", tuple(parts), extra)
+    fields: dict[str, str] = {}
+    for start in events:
+        if isinstance(start, BlockStart):
+            text = "".join(pieces.get(start.index, ()))
+            if start.kind is BlockKind.TOOL_USE:
+                parts.append(uses[start.index])
+            elif start.kind is BlockKind.TEXT and text.strip():
+                parts.append(TextPart(text))
+            elif start.kind is BlockKind.THINKING and start.name and has_fields:
+                fields[start.name] = fields.get(start.name, "") + text
+    return Turn("assistant", tuple(parts), fields)
 
 
 def _stored(
@@ -152,19 +141,11 @@ def _stored(
     exchange: Exchange,
     uses: Mapping[int, ToolUsePart],
     chunks: Sequence[bytes],
-    *,
-    is_whole: bool,
-) -> StoredTurn | None:
-    upstream = exchange.upstream
-    turns = DIALECTS[upstream.dialect].turns
-    if turns is None or not upstream.target.native_tools:
-        return None
-    builder = turns.TurnBuilder()
+    builder: BaseTurnBuilder,
+) -> StoredTurn:
     for chunk in chunks:
-        if is_whole:
-            builder.body(chunk)
-        elif builder.goes_on or not builder.complete:
-            builder.feed(chunk)
+        if builder.goes_on or not builder.complete:
+            builder.take(chunk)
     builder.finish()
     if not builder.complete:
         raise RemoteProtocolError("what came cannot be sent back as it came")
@@ -173,13 +154,6 @@ def _stored(
         builder.content(),
         builder.container,
         tuple(use.id for use in uses.values()),
-        upstream.name,
+        exchange.upstream.name,
         blocks=tuple(uses),
     )
-
-
-def _sealed(exchange: Exchange, answer: Turn, stored: StoredTurn) -> Turn:
-    turns = DIALECTS[exchange.upstream.dialect].turns
-    assert turns is not None
-    alone = msgspec.structs.replace(exchange.request, turns=(answer,))
-    return turns.with_turns(alone, [stored], upstream=exchange.upstream.name)[0].turns[0]

@@ -23,7 +23,6 @@ from policy.base import Policy
 from policy.session.answer import metadata
 from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.blocked_answer import (
-    BlockedAnswer,
     blocked_answer,
     count_notices,
     is_repeatable,
@@ -31,7 +30,7 @@ from policy.session.blocked_answer import (
 )
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, WantedSegment
-from policy.session.exchange import BlockedTurns, Continuation, Exchange
+from policy.session.exchange import Exchange
 from policy.session.session import Session
 from protocol.bounds import (
     MAX_BLOCKED_IN_A_ROW,
@@ -41,7 +40,7 @@ from protocol.bounds import (
 )
 from protocol.dialects.table import CLIENTS
 from protocol.errors import PipelineError, RemoteProtocolError
-from protocol.events import BY_CONTENT, MessageStop, StopReason, UpstreamFailed, Usage
+from protocol.events import BY_CONTENT, MessageStop, UpstreamFailed, Usage
 from protocol.records import AttemptRecord
 from protocol.request import ChatRequest, Turn
 from protocol.stored_answers import StoredAnswers
@@ -74,7 +73,6 @@ class ContinuingSession(Session):
         self._turns: list[Turn] = []
         self._is_chained = False
         """Does the request go on with kept answers? It is not the body alone then."""
-        self._spent: Usage | None = None
 
     # --- the request ---
 
@@ -92,17 +90,13 @@ class ContinuingSession(Session):
 
     def body(self, seq: int, raw: bytes) -> Mark:
         """As every session."""
-        self._pass(seq)
+        self._next_seq, self._ended_at = seq + 1, self.out.at
         return super().body(seq, raw)
 
     def eof(self, seq: int = -1) -> None:
         """As every session."""
-        self._pass(seq)
-        super().eof(seq)
-
-    def _pass(self, seq: int) -> None:
-        """Take the end of an upstream's answer, with its time."""
         self._next_seq, self._ended_at = seq + 1, self.out.at
+        super().eof(seq)
 
     def failed(self, code: str, *, seq: int = -1) -> None:
         """As every session; an answer that was complete before is none the less."""
@@ -133,6 +127,8 @@ class ContinuingSession(Session):
         ):
             super()._finish(exchange, event, seq)
             return
+        # a pause would have gone on with the turn as its upstream left it
+        exchange.forget_continuation()
         self._end, withheld = metadata.read_stop(event, exchange.chain)
         self.out.note_withheld(withheld, seq)
         self._take("pause")
@@ -152,27 +148,22 @@ class ContinuingSession(Session):
     def _decide(self, exchange: Exchange, end: MessageStop, calls: Sequence[CallSlot]) -> None:
         """Go on with the model, whose calls were all blocked, once its answer is over; or say why
         not."""
-        rounds, blocked = self._rounds + 1, self._blocked_before + len(calls)
+        rounds, blocked, why = self._rounds + 1, self._blocked_before + len(calls), ""
         if rounds >= MAX_BLOCKED_IN_A_ROW:
-            self._refuse_more(exchange, end, rounds, in_a_row=True)
+            why = f"{rounds} answers in a row had only blocked tool calls"
         elif blocked >= MAX_BLOCKED_IN_TURN:
-            self._refuse_more(exchange, end, blocked, in_a_row=False)
+            why = f"{blocked} calls were blocked since the user's last words"
         elif exchange.segment + 1 >= self._config.limits.dispatches:
-            self._end_here(exchange, end, "the call has sent all requests that it may send")
+            why = "the call has sent all requests that it may send"
         elif self._at_eof and self._ended_at - self.call.at > MAX_CONTINUED_AGE_S * 1000:
-            self._end_here(exchange, end, "the call is too old")
+            why = "the call is too old"
         elif self._at_eof:
             self._wanted = WantedSegment(self._first_seq, self._next_seq - 1)
             self.out.look_up(self._wanted)
-
-    def _refuse_more(
-        self, exchange: Exchange, end: MessageStop, number: int, *, in_a_row: bool
-    ) -> None:
-        if notice := self.out.notices.too_many(number, in_a_row=in_a_row):
-            self._say(exchange, notice)
-        bound = MAX_BLOCKED_IN_A_ROW if in_a_row else MAX_BLOCKED_IN_TURN
-        which = "answers in a row" if in_a_row else "calls since the user's last words"
-        self._end_here(exchange, end, f"{number} {which} were blocked; the bound is {bound}")
+        if why:
+            if notice := self.out.notices.too_many(why):
+                self._say(exchange, notice)
+            self._end_here(exchange, end, why)
 
     def _end_here(self, exchange: Exchange, end: MessageStop, why: str = "") -> None:
         """End the message with this answer, as under any other series."""
@@ -194,20 +185,12 @@ class ContinuingSession(Session):
             if body is None or len(body) + sum(map(len, chunks)) > MAX_CONTINUED_BYTES:
                 raise RemoteProtocolError("it is too large, or Redis does not have it any more")
             request = CLIENTS[self.call.dialect].decode_request(body, endpoint=self.call.endpoint)
-            unknown, notices = self._config.unknown, self.out.notices
-            made = blocked_answer(self.call, exchange, calls, chunks, unknown, notices)
+            turns, stored = blocked_answer(
+                self.call, exchange, calls, chunks, self._config.unknown, self.out.notices
+            )
         except (PipelineError, ValueError) as error:
             self._end_here(exchange, end, f"it cannot be sent back: {error}")
             return
-        self._go_on(exchange, request, calls, made)
-
-    def _go_on(
-        self,
-        exchange: Exchange,
-        request: ChatRequest,
-        calls: Sequence[CallSlot],
-        made: BlockedAnswer,
-    ) -> None:
         self._record_segment(exchange, self._next_seq - 1)
         blocks = ", ".join(str(slot.key) for slot in calls)
         self.out.note(CONTINUED, -1, f"blocks {blocks} given back")
@@ -215,17 +198,13 @@ class ContinuingSession(Session):
         self._first_seq = self._end_seq = self._next_seq
         self._rounds += 1
         self._blocked_before += len(calls)
-        self.request = request
-        self._turns += (made.answer, made.results)
-        if made.stored is not None:
-            self._stored = [*self._stored, made.stored]
-        exchange.forget_continuation()
+        self._turns += turns
+        self._stored = [*self._stored, *stored]
+        self.request = msgspec.structs.replace(
+            request, turns=(*request.turns, *self._turns), is_as_written=False
+        )
         exchange.blocks.answer_again()
-        self._continue(exchange, BlockedTurns(self._turns))
-
-    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
-        if isinstance(continuation, BlockedTurns) or self._end is None:
-            super()._continue(exchange, continuation)
+        self._continue(exchange, None)
 
     def _failed(self, event: UpstreamFailed) -> Mark:
         exchange = self._exchange
@@ -239,32 +218,14 @@ class ContinuingSession(Session):
             return super()._failed(event)
         # what the client has is a whole answer
         self.out.note(STOPPED, -1, f"the upstream did not go on: {event.message}")
-        self._take("stop")
-        exchange.blocks.finish(MessageStop(StopReason.END_TURN))
-        self._pump()
+        self._end_turn(exchange)
         return "withheld", -1
 
     # --- the record ---
 
-    @property
-    def spent(self) -> Usage:
-        """The usage of all answers. The client sees of the input what the last one took of it:
-        agents go by it to know how much of their window is full."""
-        return self.usage if self._spent is None else self._spent
-
     def _complete(self, exchange: Exchange, event: MessageStop) -> None:
-        usage = exchange.usage
-        self._spent = usage.total
         if self._rounds:
             self._record_segment(exchange, self._end_seq)
-            if usage.reported != Usage() and not exchange.blocks.is_cut:
-                usage.show(
-                    msgspec.structs.replace(
-                        usage.reported,
-                        output_tokens=usage.total.output_tokens,
-                        thinking_tokens=usage.total.thinking_tokens,
-                    )
-                )
         super()._complete(exchange, event)
 
     def _abort(self, event: UpstreamFailed) -> None:

@@ -31,7 +31,7 @@ from policy.session.attempts import STAGES, AttemptLog, Choice, Discarded, Secon
 from policy.session.chain import Chain
 from policy.session.continuing import ContinuingSession
 from policy.session.effects import CallInfo
-from policy.session.exchange import BlockedTurns, Continuation, Exchange
+from policy.session.exchange import Continuation, Exchange
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
@@ -386,7 +386,7 @@ class DeferringSession(Session):
         exchange.collect_turn(opening.turn_builder(call, upstream))
         self._dispatch(exchange, "")
 
-    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
+    def _continue(self, exchange: Exchange, continuation: Continuation | None) -> None:
         self._attempts.end(exchange)
         super()._continue(exchange, continuation)
 

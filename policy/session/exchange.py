@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 class UsageCount:
     """What an upstream counts of its answer: what a segment reports overwrites, segments add up.
-    `at_start` is what it had come to when the last message began."""
+    `total` is what the client is shown, `at_start` what that had come to when the last message
+    began."""
 
     def __init__(self, asked: int | None = None) -> None:
         self.total = self.at_start = Usage()
         self.reported = Usage()
         """Of the segment alone."""
         self._before: Usage | None = None
+        self._spent_before = Usage()
         self.asked = asked
         """The estimate of the request, where its size is not reported with the first chunk."""
         self._is_open = False
@@ -55,9 +57,20 @@ class UsageCount:
         total = self.reported = self.reported.updated(usage)
         self.total = total if self._before is None else self._before.plus(total)
 
-    def go_on(self) -> None:
-        """Begin the next segment."""
-        self._before, self.reported = self.total, Usage()
+    def go_on(self, *, shows_last: bool) -> None:
+        """Begin the next segment. `shows_last`: what the client sees of the input is what the last
+        segment takes of it, by which agents know how full their window is."""
+        self._spent_before, before = self.spent, self.total
+        if shows_last:
+            before = Usage(
+                output_tokens=before.output_tokens, thinking_tokens=before.thinking_tokens
+            )
+        self._before, self.reported = before, Usage()
+
+    @property
+    def spent(self) -> Usage:
+        """All that was counted."""
+        return self._spent_before.plus(self.reported)
 
     @property
     def is_continued(self) -> bool:
@@ -102,20 +115,6 @@ class Continuation:
     def container(self) -> str:
         """The container to go on in."""
         return self._builder.container
-
-
-class BlockedTurns:
-    """Answers of the call's model with nothing but blocked tool calls, and their failed results:
-    what is sent so that it goes on. `turns` are in the client's terms."""
-
-    container = ""
-
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        self._turns = tuple(turns)
-
-    def request(self, request: ChatRequest) -> ChatRequest:
-        """The request with these turns behind it."""
-        return msgspec.structs.replace(request, turns=(*request.turns, *self._turns))
 
 
 class Exchange:
@@ -177,13 +176,11 @@ class Exchange:
             return None
         return Restorer(self._restore, fits=self.blocks.fits)
 
-    def decode_again(
-        self, chunks: Sequence[bytes], unknown: Sequence[str], *, is_whole: bool
-    ) -> list[Event]:
+    def decode_again(self, chunks: Sequence[bytes], unknown: Sequence[str]) -> list[Event]:
         """The events of the segment's answer, in the client's terms, out of its chunks. Raises
         RemoteProtocolError."""
-        if is_whole:
-            events = codecs.decode_whole(self.upstream.dialect, chunks[0], frozenset(unknown))
+        if not self.request.stream:
+            events = self.decode_whole(chunks[0], unknown)
         else:
             decoder, events = self._dialect.decoder(frozenset(unknown)), []
             for chunk in chunks:
@@ -214,7 +211,7 @@ class Exchange:
         """Begin the next segment."""
         self.segment += 1
         self.offset = self.blocks.go_on()
-        self.usage.go_on()
+        self.usage.go_on(shows_last=self.continuation is None)
         self.decoder = None
 
     def ask(self, request: ChatRequest) -> None:

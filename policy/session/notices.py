@@ -8,79 +8,19 @@ policies and thresholds, which would help a model to evade them; `silent`, the l
 nobody can take for a call that ran. Must not know: events, dialects.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from policy.base import Block, Executor, shown
 from policy.session.decision import Decided
+from policy.word_tables import by_word, sections
 from protocol.reasons import SENTENCES
 from settings.config import NoticeForm
 
-_ASK = "Do not retry it in another form; ask the user"
+_TABLE = {name: by_word(rows) for name, rows in sections("notices.txt").items()}
+_ADVICE = _TABLE["advice"]
+_ASK = _ADVICE["not_allowed"]
 _GO_ON = "Do not retry it in another form; go on without it, or tell the user what you cannot do"
-_TELL = "Tell the user"
-_LATER = "Try again later"
-_MEND = "Correct the arguments"
-_OFFERED = "Use a tool that is offered"
-_ADVICE = {
-    "judge": _ASK,
-    "judge_unavailable": _LATER,
-    "judge_deadline": _LATER,
-    "judge_invalid": _LATER,
-    "judge_fault": _LATER,
-    "score": _ASK,
-    "critical": _ASK,
-    "monitor_fault": _LATER,
-    "not_allowed": _ASK,
-    "unsure": "Write it so that its text shows everything it would run, or ask the user",
-    "schema": _MEND,
-    "fault": _TELL,
-    "conflict": _TELL,
-    "too_many_asks": _TELL,
-    "audit_unavailable": _LATER,
-    "too_large": "Make them smaller",
-    "tool_too_large": _TELL,
-    "answer_too_large": "Make this call in a separate answer",
-    "history_too_large": _TELL,
-    "no_user": _ASK,
-    "nonce": _ASK,
-    "ambiguous_json": _MEND,
-    "name": _OFFERED,
-    "ambiguous_name": "Include the tool's namespace in the name",
-    "one_call": "Make it in the next answer",
-    "tool_choice": _OFFERED,
-    "not_offered": _OFFERED,
-    "too_many": "Make fewer calls per answer",
-}
-_OF_SETUP = frozenset(
-    (
-        "judge_unavailable",
-        "judge_deadline",
-        "judge_invalid",
-        "judge_fault",
-        "monitor_fault",
-        "fault",
-        "conflict",
-        "too_many_asks",
-        "audit_unavailable",
-    )
-)
-_CAUSES = {
-    reason: (
-        (
-            f"{SENTENCES[reason]} (a fault in the setup, not in the call)"
-            if reason in _OF_SETUP
-            else SENTENCES[reason]
-        ),
-        advice,
-    )
-    for reason, advice in _ADVICE.items()
-}
-"""Cause and advice by the reason on record."""
-_OF_TEXT = {"fault": _CAUSES["fault"]}
-"""The other reasons apply only to tool calls."""
-SETUP_FAULTS = _OF_SETUP
+SETUP_FAULTS = frozenset(_TABLE["setup"])
 """Reasons for which the next call would be blocked just so."""
 MARKS = ("[Sluice blocked the tool call ", "[not executed]")
 """How the notices of blocked calls begin, as far as every form of theirs has it in common."""
@@ -114,13 +54,10 @@ class Notices:
         """What the model reads as the result of its blocked tool call, to go on from there."""
         return self.call(name, "client", decided).replace(_ASK, _GO_ON)
 
-    def too_many(self, number: int, *, in_a_row: bool) -> str:
+    def too_many(self, why: str) -> str:
         """What stands at the end of an answer that is not continued any more; nothing where notices
         are silent."""
-        if self._form == "silent":
-            return ""
-        which = "answers in a row had only blocked tool calls" if in_a_row else "calls were blocked"
-        return self._framed("", f"ended this turn: {number} {which}. Ask the user")
+        return self._framed("", f"ended this turn: {why}. Ask the user")
 
     def result(self, name: str, decided: Decided) -> str:
         """What stands in place of the result of an allowed tool call that the provider ran."""
@@ -134,7 +71,7 @@ class Notices:
     def text(self, block: Block, policy: str) -> str:
         """What stands in place of the rest of a text; nothing where notices are silent."""
         decided = Decided.of(block, policy)
-        return self._notice("", "blocked text here", decided, "", _OF_TEXT)
+        return self._notice("", "blocked text here", decided, "", of_text=True)
 
     def whole_answer(self) -> str:
         """What stands in an answer of which nothing else is left."""
@@ -163,12 +100,7 @@ class Notices:
         return least if self._form == "silent" else f"[Sluice {text}. Call {self._call_id}.]"
 
     def _notice(
-        self,
-        least: str,
-        what: str,
-        decided: Decided,
-        state: str,
-        causes: Mapping[str, tuple[str, str]] = _CAUSES,
+        self, least: str, what: str, decided: Decided, state: str, *, of_text: bool = False
     ) -> str:
         if self._form == "silent":
             return least
@@ -176,7 +108,7 @@ class Notices:
             return self._framed(least, f"{what}. {state}" if state else what)
         if decided.feedback == "reason":
             decided = msgspec.structs.replace(decided, message="", rule="", detail="", why="")
-        cause, advice = self._cause(decided, causes)
+        cause, advice = self._cause(decided, of_text=of_text)
         advice = decided.advice or advice
         sentences = [f"{what}: {_ended(cause)}", f"{state}. {advice}." if state else f"{advice}."]
         if decided.why and self._form == "full":
@@ -185,29 +117,30 @@ class Notices:
             sentences.append(f"Blocked by rule {decided.rule!r} of the policy {self._series!r}.")
         return self._framed(least, " ".join(sentences)[:-1])
 
-    def _cause(self, decided: Decided, causes: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-        cause, advice = causes.get(decided.reason, ("", _ASK))
+    def _cause(self, decided: Decided, *, of_text: bool) -> tuple[str, str]:
+        reason, series = decided.reason, f"the policy {self._series!r}"
+        # the other reasons apply only to tool calls
+        is_known = reason in _ADVICE and (not of_text or reason == "fault")
+        advice = _ADVICE[reason] if is_known else _ASK
         if decided.message:
             return decided.message.strip(), advice
-        is_full, series = self._form == "full", f"the policy {self._series!r}"
-        if decided.rule and decided.rule not in _OPTIONS:
-            cause, advice = f"rule {decided.rule!r} of {series}", _ASK
-            details = ["" if decided.reason == "rule" else decided.reason, decided.detail]
-        elif cause:
-            if is_full and decided.reason == "not_allowed":
-                cause = f"no rule of {series} allows it"
-            elif is_full and decided.reason == "unsure":
-                cause = f"{cause}, and {series} blocks such calls"
-            return cause + _in_brackets(decided.detail) if is_full else cause, advice
+        is_by_rule = bool(decided.rule) and decided.rule not in _OPTIONS
+        if is_by_rule:
+            advice, cause = _ASK, f"rule {decided.rule!r} of {series}"
+            details = ["" if reason == "rule" else reason, decided.detail]
+        elif is_known:
+            cause = _TABLE["full"].get(reason, SENTENCES[reason]).format(series=series)
+            details = [decided.detail]
         else:
-            cause, details = (
-                f"{series} forbids it",
-                [
-                    f"{decided.policy}: {decided.reason}",
-                    decided.detail,
-                ],
-            )
-        return (cause + _in_brackets(*details) if is_full else "the policy forbids it"), advice
+            cause = f"{series} forbids it"
+            details = [f"{decided.policy}: {reason}", decided.detail]
+        if self._form != "full":
+            cause, details = "the policy forbids it", []
+            if is_known and not is_by_rule:
+                cause = SENTENCES[reason]
+        if is_known and not is_by_rule and reason in SETUP_FAULTS:
+            cause += " (a fault in the setup, not in the call)"
+        return cause + _in_brackets(*details), advice
 
 
 def _in_brackets(*details: str) -> str:

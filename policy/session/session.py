@@ -18,7 +18,7 @@ from policy.session import opening
 from policy.session.answer import metadata
 from policy.session.answer.slots import Continue, Mark
 from policy.session.effects import CallInfo, Respond
-from policy.session.exchange import BlockedTurns, Continuation, Exchange
+from policy.session.exchange import Continuation, Exchange
 from policy.session.phases import RESTING
 from policy.session.request_side import RequestSide
 from protocol import errors_wire
@@ -193,7 +193,7 @@ class Session(RequestSide):
     @property
     def spent(self) -> Usage:
         """The usage that upstream counted, whether or not the client saw it."""
-        return self.usage
+        return self._exchange.usage.spent if self._exchange is not None else Usage()
 
     @property
     def estimated(self) -> Usage | None:
@@ -299,7 +299,7 @@ class Session(RequestSide):
             and exchange.continuation.is_due(reason)
         )
 
-    def _continue(self, exchange: Exchange, continuation: Continuation | BlockedTurns) -> None:
+    def _continue(self, exchange: Exchange, continuation: Continuation | None) -> None:
         """Send the turn back as it is: every segment is a request of its own, under the policy."""
         if self.request is None:
             return
@@ -309,7 +309,7 @@ class Session(RequestSide):
         self._streamed, self._at_eof = 0, False
         try:
             # the client's request, not what the hooks made of it: they would do it twice
-            request = continuation.request(self.request)
+            request = self.request if continuation is None else continuation.request(self.request)
             approved = self._approve(exchange.chain, request)
             exchange.ask(approved)
             opening.check_model(approved, model)
@@ -318,11 +318,15 @@ class Session(RequestSide):
         except PipelineError as error:
             self.out.note("blocked", 0, error.message)
             self._say(exchange, self.out.notices.ended(error.message))
-            self._take("stop")
-            exchange.blocks.finish(MessageStop(StopReason.END_TURN))
-            self._pump()
+            self._end_turn(exchange)
             return
-        self._dispatch(exchange, continuation.container)
+        self._dispatch(exchange, "" if continuation is None else continuation.container)
+
+    def _end_turn(self, exchange: Exchange) -> None:
+        """End the message with what has gone out, which is whole."""
+        self._take("stop")
+        exchange.blocks.finish(MessageStop(StopReason.END_TURN))
+        self._pump()
 
     def _fail(self, message: str, seq: int) -> Mark:
         # no status of upstream's: it answered, and the answer is paid for

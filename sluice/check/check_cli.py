@@ -67,18 +67,11 @@ def run(
     )
     tried = None
     series, is_trial = policy or DEFAULT, call is not None or text is not None
-    if (
-        document.config is not None
-        and (policy or is_trial)
-        and series not in (known := document.config.policies)
-    ):
-        raise SettingsError(
-            f"--policy: there is no policy {series!r} (there are"
-            f" {', '.join(known)}){did_you_mean(series, known)}"
-        )
+    if document.config is not None and (policy or is_trial):
+        check_series(document.config, series)
     if is_right and document.config is not None and is_trial:
         with contextlib.redirect_stdout(sys.stderr):
-            tried = _try(document.config, settings.search_path, call, text, series)
+            tried = try_it(document.config, settings.search_path, call, text, series)
     if as_json:
         checked = {"ok": not code, "file": document.file, "findings": check.as_object(findings)}
         typer.echo(json.dumps(checked | ({"tried": as_object(tried)} if tried else {})))
@@ -108,24 +101,36 @@ def _summary(document: Document, findings: list[Finding]) -> str:
     return f"{document.file}: {totals or 'ok'}; {check.counts(document.config)}"
 
 
-def _try(
+def check_series(config: Config, series: str) -> None:
+    """Raise SettingsError where a configuration has no such policies."""
+    known = config.policies
+    if series not in known:
+        raise SettingsError(
+            f"--policy: there is no policy {series!r} (there are"
+            f" {', '.join(known)}){did_you_mean(series, known)}"
+        )
+
+
+def try_it(
     config: Config,
     search_path: tuple[str, ...],
     call: tuple[str, str] | None,
     text: str | None,
     policy: str,
 ) -> trial.Tried:
+    """Try a call or a text. Raises SettingsError for wrong arguments and policies that cannot be
+    loaded."""
     try:
         if text is not None:
             return trial.try_text(config, policy, text, search_path=search_path)
         assert call is not None
         tool, arguments = call
         if not tool:
-            raise SettingsError("--try-call: the tool's name is empty")
+            raise SettingsError("the tool's name is empty")
         loads_arguments(arguments)
         return trial.try_call(config, policy, tool, arguments, search_path=search_path)
     except AmbiguousJson as error:
-        message = f"""--try-call takes a tool's name and its arguments, a JSON object such as '{{"command": "ls"}}': {error}"""
+        message = f"""a trial takes a tool's name and its arguments, a JSON object such as '{{"command": "ls"}}': {error}"""
         raise SettingsError(message) from None
     except PolicyFailed as error:
         raise Mistakes(

@@ -9,26 +9,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
-from pydantic import ValidationError
 
 from policy.base import ToolCall
 from policy.builtin.arguments import Looks
 from policy.builtin.tool_rules import ToolRules
 from policy.effect_sentences import describe, describe_sql
-from policy.effects.effect import Effect
-from policy.effects.places import Places
 from policy.effects.shell.command import Command
 from policy.effects.sql import ANY
-from policy.effects.surface_parts import Surface
 from policy.loading import load
 from policy.session.effects import SESSION_VERSION
-from protocol.bytes.json_strict import AmbiguousJson, loads_arguments
-from protocol.errors import PolicyFailed
+from protocol.bytes.json_strict import loads_arguments
 from settings.config import Config
-from settings.config_faults import did_you_mean
-from sluice.check import check, check_cli, presets_cli, trial
+from sluice.check import check, check_cli, presets_cli
 from sluice.config_file import load_config
-from sluice.config_mistakes import plain
 from sluice.errors import SettingsError
 from sluice.sentences import wrapped
 from sluice.settings import load_settings
@@ -39,6 +32,14 @@ Steps = dict[str, list[str]]
 _MOST = 50
 """Lines of a step that are printed."""
 _MOST_CHARS = 240
+_PARTS = {
+    "shell": ("text for a shell", "text"),
+    "sql": ("SQL", "text"),
+    "messages": ("text for somebody", "text"),
+    "paths": ("a path", "path"),
+    "urls": ("an address", "url"),
+}
+"""What an argument may be (`policy.effects.surface_parts.Surface`), and where it stands there."""
 
 
 def run(
@@ -54,31 +55,21 @@ def run(
 ) -> None:
     """Explain a call and print it. Raises SettingsError for wrong use, and where the policies
     cannot be loaded."""
-    if (command is None) == (arguments is None) or not tool:
+    if (command is None) == (arguments is None) or (options and preset is None):
         raise SettingsError(
-            "give a tool's name, and a command or the tool's arguments with --arguments"
+            "give a command or the tool's arguments with --arguments, and --option only with a"
+            " --preset"
         )
-    if options and preset is None:
-        raise SettingsError("--option is for a preset: name it with --preset")
     text = json.dumps({"command": command}) if arguments is None else arguments
     settings, series = load_settings(config=file), preset or policy or check_cli.DEFAULT
-    try:
-        config = (
-            load_config(settings.config)
-            if preset is None
-            else Config(policies={preset: (presets_cli.step_of(preset, options, "--option"),)})
-        )
-        if series not in config.policies:
-            near = did_you_mean(series, config.policies)
-            raise SettingsError(f"--policy: there is no policy {series!r}{near}")
-        steps = explain(config, series, tool, text, settings.search_path)
-        tried = trial.try_call(config, series, tool, text, search_path=settings.search_path)
-    except AmbiguousJson as error:
-        raise SettingsError(f"the arguments are no JSON object: {error}") from None
-    except ValidationError as error:
-        raise SettingsError(f"--preset {preset}: {plain(error)}") from None
-    except PolicyFailed as error:
-        raise SettingsError(error.message) from None
+    if preset is None:
+        config = load_config(settings.config)
+        check_cli.check_series(config, series)
+    else:
+        step = presets_cli.step_of(preset, options, "--option")
+        config = Config(policies={preset: (step,)})
+    tried = check_cli.try_it(config, settings.search_path, (tool, text), None, series)
+    steps = explain(config, series, tool, text, settings.search_path)
     if as_json:
         typer.echo(json.dumps({"steps": steps, "outcome": check_cli.as_object(tried)}))
         return
@@ -101,12 +92,21 @@ def explain(
     )
     by_rules = [policy for policy in policies if isinstance(policy, ToolRules)]
     looks = by_rules[0].looks(call) if by_rules else Looks(call)
-    touch = looks.touch
+    surface, touch = looks.surface, looks.touch
+    read = [
+        f"{part.argument} is {what}: {getattr(part, field)}"
+        for name, (what, field) in _PARTS.items()
+        for part in getattr(surface, name)
+    ]
     return {
-        "arguments": list(_arguments(looks.surface)),
+        "arguments": [*read, *(f"{name} is not read" for name in surface.unread)],
         "commands": [_command(command) for command in touch.commands if command.words],
         "SQL": [describe_sql(looks.sql_effects(text, ANY) or (), ()) for text in looks.sql],
-        "effects": [_effect(act.effect, looks.places) for act in touch.acts],
+        "effects": [
+            f"{act.effect.kind}, {act.effect.scope}{' (wide)' if act.effect.wide else ''}:"
+            f" {describe(act.effect, looks.places)}"
+            for act in touch.acts
+        ],
         "not known": list(touch.unsure),
         "rules that match": [
             ": ".join(filter(None, (f"{policy.name}, {match.list_name} {match.name!r}", match.why)))
@@ -116,15 +116,6 @@ def explain(
     }
 
 
-def _arguments(surface: Surface) -> Iterator[str]:
-    texts = (("text for a shell", surface.shell), ("SQL", surface.sql))
-    for what, found in (*texts, ("text for somebody", surface.messages)):
-        yield from (f"{part.argument} is {what}: {part.text}" for part in found)
-    yield from (f"{path.argument} is a path to {path.does}: {path.path}" for path in surface.paths)
-    yield from (f"{url.argument} is an address: {url.url}" for url in surface.urls)
-    yield from (f"{name} is not read" for name in surface.unread)
-
-
 def _command(command: Command) -> str:
     words = " ".join("(known when it runs)" if w.text is None else w.text for w in command.words)
     under = f", under {' '.join(command.wrappers)}" if command.wrappers else ""
@@ -132,16 +123,10 @@ def _command(command: Command) -> str:
     return f"{words}{under}{where}"
 
 
-def _effect(effect: Effect, places: Places) -> str:
-    wide = " (wide)" if effect.wide else ""
-    return f"{effect.kind}, {effect.scope}{wide}: {describe(effect, places)}"
-
-
 def _lines(steps: Steps) -> Iterator[str]:
     for heading, rows in steps.items():
         if rows:
-            yield f"{heading.capitalize() if heading.islower() else heading}:"
-        for row in rows[:_MOST]:
-            yield f"  {printable(row)[:_MOST_CHARS]}"
+            yield f"{heading[0].upper()}{heading[1:]}:"
+            yield from (f"  {printable(row)[:_MOST_CHARS]}" for row in rows[:_MOST])
         if len(rows) > _MOST:
             yield f"  and {len(rows) - _MOST} more"

@@ -115,11 +115,11 @@ def test_a_trial_has_its_fields_as_json(good: str) -> None:
     [
         (
             ("--try-call", "bash", "ls"),
-            "--try-call takes a tool's name and its arguments, a JSON object such as",
+            "a trial takes a tool's name and its arguments, a JSON object such as",
         ),
         (
             ("--try-call", "bash", "[1]"),
-            "--try-call takes a tool's name and its arguments, a JSON object such as",
+            "a trial takes a tool's name and its arguments, a JSON object such as",
         ),
         (
             ("--try-text", "x", "--policy", "defualt"),
@@ -129,7 +129,7 @@ def test_a_trial_has_its_fields_as_json(good: str) -> None:
             ("--policy", "defualt"),
             "--policy: there is no policy 'defualt' (there are default, noop); did you mean",
         ),
-        (("--try-call", "", "{}"), "--try-call: the tool's name is empty"),
+        (("--try-call", "", "{}"), "the tool's name is empty"),
         (
             (*BASH, "--try-text", "x"),
             "--try-call and --try-text are two trials: give one at a time",

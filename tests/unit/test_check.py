@@ -113,6 +113,11 @@ def test_a_series_that_can_refuse_nothing_is_a_mistake_unless_it_says_noop(
         )
 
 
+def test_a_preset_whose_judge_answers_its_own_rules_alone_can_block() -> None:
+    preset = "{use: preset, name: coding-agent, unsure: ask, judge: demo-judge}"
+    assert said(f"policies:\n  default: [{preset}]\n") == []
+
+
 @pytest.mark.parametrize(
     ("step", "place", "why"),
     [

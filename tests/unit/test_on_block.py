@@ -120,7 +120,7 @@ def test_a_model_that_insists_costs_three_requests(upstream: DialectName) -> Non
     text, calls, _ = read_back("anthropic", a, streams=True)
     assert "ended this turn: 3 answers in a row had only blocked tool calls" in text
     assert calls == [] and text.count(NOTICE) == 3
-    assert len(events(a, CONTINUED)) == 2 and "the bound is 3" in events(a, STOPPED)[0]
+    assert len(events(a, CONTINUED)) == 2 and "3 answers in a row" in events(a, STOPPED)[0]
     assert len(of(a.records, AttemptRecord)) == 3
     assert a.session.spent.output_tokens == sum(
         r.output_tokens for r in of(a.records, AttemptRecord)

@@ -232,7 +232,7 @@ def test_the_log_names_the_wrong_field_and_not_its_content(
     caplog.set_level(logging.ERROR)
     decided(Says(lambda: question(threshold="hunter2")))
     [record] = caplog.records
-    assert vars(record)["error"] == "AskJudge.question.threshold is not a finite number"
+    assert vars(record)["error"] == "AskJudge.question.threshold has a wrong type"
 
 
 REQUESTS: dict[str, Callable[[ChatRequest], Any]] = {

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from policy.session.effects import WantedSegment
-from protocol.bounds import LARGE_STEP_BYTES, MAX_CONTINUED_BYTES
+from protocol.bounds import LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from streams import layout, scripts
@@ -273,21 +273,15 @@ class Feeder:
         """Give a call the part of itself that its session asked for. Raises StreamConnectionLost,
         RedisError."""
         body = await self._bodies.call("GET", layout.body_key(call.id))
-        chunks: list[bytes] = []
-        size, first = len(body or b""), wanted.first_seq
-        # past the bound the session takes none of it
-        while first <= wanted.last_seq and size <= MAX_CONTINUED_BYTES:
-            entries = await self._bodies.call(
-                "XRANGE", call.call_key, f"{first}-0", f"{wanted.last_seq}-0", "COUNT", READ_BATCH
-            )
-            if not entries:
-                break
-            for _, fields in entries:
-                entry = layout.unpack_entry(fields[1])
-                first = entry.next_seq
-                if entry.kind in ("chunks", "body"):
-                    chunks += entry.chunks
-                    size += sum(map(len, entry.chunks))
+        # at once: all of a call is bounded as a body is
+        found = await self._bodies.call(
+            "XRANGE", call.call_key, f"{wanted.first_seq}-0", f"{wanted.last_seq}-0"
+        )
+        entries = (layout.unpack_entry(fields[1]) for _, fields in found)
+        chunks = [
+            chunk for entry in entries if entry.kind in ("chunks", "body") for chunk in entry.chunks
+        ]
+        size = len(body or b"") + sum(map(len, chunks))
         await call.until_free()
         await self._take_step(call, partial(call.feed_segment, wanted, body, chunks), size)
 

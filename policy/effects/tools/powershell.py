@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 from policy.effects.argument_values import quoted
 from policy.effects.tools.commands import StandIn
-from policy.effects.tools.table import sections
-from policy.word_tables import by_word
+from policy.word_tables import by_word, sections
 
 _UNKNOWN = "powershell"
 _MAX_CHARS, _MAX_DEPTH = 16_384, 6

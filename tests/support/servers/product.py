@@ -230,7 +230,8 @@ class Product:
             f"{self.url}/audit/{path}",
             params=filters,
             headers={"authorization": f"Bearer {KEY}"},
-            timeout=10,
+            # the first may find a process that begins, on a machine with other work
+            timeout=30,
         )
         assert answer.status_code == 200, answer.text
         return answer.json()
