@@ -134,7 +134,6 @@ SECTIONS: dict[type[BaseModel], str] = {
     session_options.SessionRulesOptions: "session_rules",
     session_options.LabelRule: "session_rules: labels[]",
     session_options.SessionRule: "session_rules: rules[]",
-    session_options.Total: "session_rules: rules[]: total",
     tool_judge.ToolJudgeOptions: "tool_judge",
     text_replace.TextReplaceOptions: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",

@@ -66,11 +66,10 @@ class CompiledRule:
                 return "no"
             return effect_rules.denied(self._effects, looks.touch)
         held = (
-            self._runs(call, NamePatterns.means)
-            and self._names.means(call.name)
+            self.is_for(call)
             and (self._schema is None or self._schema.may_fit(call.value, looks))
             and (self._pattern is None or self._finds(looks))
-            and (self.rule.sql is None or _sql_denies(self.rule.sql, call, looks))
+            and (self.rule.sql is None or _sql_finds(self.rule.sql, call, looks) is not None)
             and (self.rule.secrets is None or self._has_secret(self.rule.secrets, looks))
             and (self.rule.unread is None or looks.surface.is_unread)
         )
@@ -86,7 +85,8 @@ class CompiledRule:
         if self._effects:
             return effect_rules.why(self._effects, looks.touch, looks.places)
         if self.rule.sql is not None:
-            return _why_sql(self.rule.sql, call, looks)
+            kinds, effects = _sql_finds(self.rule.sql, call, looks) or ((), ())
+            return describe_sql(effects, kinds)
         return "carries a credential" if self.rule.secrets is not None else ""
 
     def asks_effects_of(self, call: ToolCall) -> bool:
@@ -253,57 +253,45 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
     return [_renamed(inner, names) for inner in value] if isinstance(value, list) else value
 
 
-def _sql_denies(sql: Sql, call: ToolCall, looks: Looks) -> bool:
+Statement = tuple[Set[str], Set[str]]
+"""The kinds and the effects of a statement, as far as there are rules about these."""
+
+
+def _sql_texts(sql: Sql, call: ToolCall, looks: Looks) -> list[str] | None:
+    """The statements of a call; None where it is not known which they are."""
     if sql.argument is None:
-        return any(_sql_holds(sql, text, looks) for text in looks.sql)
+        return looks.sql
     texts = [call.value[key] for key in looks.named(sql.argument)]
-    if len(texts) != 1:
-        return bool(texts)
-    return not isinstance(texts[0], str) or _sql_holds(sql, texts[0], looks)
+    return None if len(texts) > 1 or not all(isinstance(text, str) for text in texts) else texts
 
 
-def _why_sql(sql: Sql, call: ToolCall, looks: Looks) -> str:
-    keys = [] if sql.argument is None else looks.named(sql.argument)
-    for text in looks.sql if sql.argument is None else map(call.value.get, keys):
-        if isinstance(text, str) and _sql_holds(sql, text, looks):
-            kinds, effects = _read_sql(sql, text, looks) or ((), ())
-            return describe_sql(
-                set(sql.effects or ()).intersection(effects),
-                set(sql.kinds or ()).intersection(kinds),
-            )
-    return describe_sql((), ())
-
-
-def _read_sql(sql: Sql, text: str, looks: Looks) -> tuple[Set[str], Set[str]] | None:
-    """The kinds and the effects of a statement, as far as there are rules about these; None where
-    they are not known."""
+def _read_sql(sql: Sql, text: str, looks: Looks) -> Statement | None:
     kinds = looks.kinds(text, sql.dialect) if sql.kinds is not None else set()
     effects = looks.sql_effects(text, sql.dialect) if sql.effects is not None else frozenset[str]()
     return None if kinds is None or effects is None else (kinds, effects)
 
 
-def _sql_holds(sql: Sql, text: str, looks: Looks) -> bool:
-    read = _read_sql(sql, text, looks)
-    return read is None or not (
-        read[0].isdisjoint(sql.kinds or ()) and read[1].isdisjoint(sql.effects or ())
-    )
-
-
-def _sql_is_within(sql: Sql, text: str, looks: Looks) -> bool:
-    read = _read_sql(sql, text, looks)
-    return (
-        read is not None and read[0] <= set(sql.kinds or ()) and read[1] <= set(sql.effects or ())
-    )
+def _sql_finds(sql: Sql, call: ToolCall, looks: Looks) -> Statement | None:
+    """What a condition names of the first statement that has any of it; None where none has.
+    Nothing where a statement is not understood."""
+    texts = _sql_texts(sql, call, looks)
+    for text in () if texts is None else texts:
+        read = _read_sql(sql, text, looks)
+        if read is None:
+            return set(), set()
+        found = read[0] & set(sql.kinds or ()), read[1] & set(sql.effects or ())
+        if any(found):
+            return found
+    return (set(), set()) if texts is None else None
 
 
 def _sql_allows(sql: Sql, call: ToolCall, looks: Looks) -> bool:
-    if sql.argument is None:
-        texts = looks.sql
-    elif looks.named(sql.argument) == [sql.argument] and isinstance(call.value[sql.argument], str):
-        texts = [call.value[sql.argument]]
-    else:
-        return False
-    return bool(texts) and all(_sql_is_within(sql, text, looks) for text in texts)
+    texts = _sql_texts(sql, call, looks) if sql.argument in (None, *call.value) else None
+    read = [_read_sql(sql, text, looks) for text in texts or ()]
+    return bool(read) and all(
+        each is not None and each[0] <= set(sql.kinds or ()) and each[1] <= set(sql.effects or ())
+        for each in read
+    )
 
 
 def weight_of(rules: Iterable[Rule]) -> int:

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from policy.builtin.rule_options import Folder, Hosts, Project, Rule, StrictOptions
+from policy.builtin.rule_options import AskRule, Folder, Hosts, Project, Rule, StrictOptions
 from policy.patterns import Pattern
 from protocol.bounds import MAX_RULES
 
@@ -20,41 +20,29 @@ class LabelRule(Rule):
     """Only calls whose result, as the client sent it, contains this."""
 
 
-class Total(StrictOptions):
-    """A sum over calls."""
-
-    argument: str
-    """The top-level argument with the number. Anything else there blocks the call."""
-    max: Annotated[float, Field(ge=0)]
-    """The highest sum, with the present call."""
-
-
-class SessionRule(Rule):
+class SessionRule(AskRule):
     """A rule about calls, by what the session did before."""
 
     if_: Annotated[tuple[Label, ...], Field(alias="if")] = ()
     """Labels that earlier calls must have set, all of them."""
     unless: tuple[Label, ...] = ()
     """Labels none of which an earlier call may have set."""
-    at_least: Annotated[int, Field(ge=1)] = 1
-    """By so many calls each of `if`."""
     within: Annotated[int, Field(ge=1)] | None = None
     """Look only at so many of the latest calls. Unset: at all."""
-    max_calls: Annotated[int, Field(ge=0)] | None = None
-    """Block only calls beyond so many that the rule's conditions match."""
-    total: Total | None = None
-    """Block only calls with which this sum over calls that the conditions match is too high."""
-    reason: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,64}$")] = "session"
+    max: Annotated[float, Field(ge=0)] | None = None
+    """Block only calls with which there would be more than so many that the conditions match."""
+    sum: str | None = None
+    """The top-level argument with a number whose sum over these calls is held against `max`, in the
+    place of how many they are. Anything else there blocks the call."""
+    reason: Label = "session"
     """The reason in the record, of `a-z`, `0-9` and `_`."""
-    message: str = ""
-    """What the notice tells the client."""
 
     @model_validator(mode="after")
     def _says_when(self) -> Self:
-        if not (self.if_ or self.unless or self.max_calls is not None or self.total):
+        if not (self.if_ or self.unless or self.max is not None) or (self.sum and self.max is None):
             raise ValueError(
-                "say when it applies: give `if`, `unless`, `max_calls` or `total`. A rule about one"
-                " call alone is for `tool_rules`"
+                "say when it applies: give `if`, `unless` or `max`, and `sum` with `max`. A rule"
+                " about one call alone is for `tool_rules`"
             )
         return self
 
@@ -77,10 +65,9 @@ class SessionRulesOptions(StrictOptions):
     def _labels_are_set(self) -> Self:
         known = {rule.label for rule in self.labels}
         for place, rule in enumerate(self.rules):
-            for label in (*rule.if_, *rule.unless):
-                if label not in known:
-                    raise ValueError(
-                        f"rules.{place}: no rule of `labels` sets {label!r}: add one, or correct"
-                        " the name"
-                    )
+            if missing := {*rule.if_, *rule.unless} - known:
+                raise ValueError(
+                    f"rules.{place}: no rule of `labels` sets {min(missing)!r}: add one, or correct"
+                    " the name"
+                )
         return self

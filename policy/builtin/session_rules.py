@@ -6,25 +6,23 @@ sends them. So a client that leaves calls out, as many do to keep a long convers
 to count anew. Calls that were blocked were never made, and do not count.
 """
 
-from collections.abc import Reversible, Sequence
+from collections.abc import Sequence, Set
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Self
+
+import msgspec
 
 from policy.base import ALLOW, Block, Context, Policy, ToolCall, Verdict
 from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.effect_rules import Held
-from policy.builtin.session_options import SessionRule, SessionRulesOptions, Total
-from policy.claims.claims import NO_CLAIMS, ProjectClaims
+from policy.builtin.session_options import SessionRule, SessionRulesOptions
 from policy.effects.history.past_calls import value_of
-from policy.effects.places import AUTO, Places, places_of
+from policy.effects.places import AUTO, NOWHERE, Places, places_of
 from policy.patterns import compile_re2
 from protocol.conversations.earlier_turns import EarlierTurns
-from protocol.request import ToolResultPart, ToolUsePart, Turn
-
-_SURELY: frozenset[Held] = frozenset(("yes",))
-_PERHAPS: frozenset[Held] = frozenset(("yes", "unsure"))
+from protocol.request import ToolResultPart, ToolUsePart
 
 MAX_CALLS = 5_000
 """Calls of a history that are looked at, newest first."""
@@ -35,34 +33,13 @@ MAX_WORK = 20_000
 `unless`."""
 
 
-class _Past:
-    """A call that was made, and what rules make of it, each asked once. `result` None: it has none
-    yet."""
+class _Past(msgspec.Struct, frozen=True):
+    """A call that was made. `result` None: it has none yet."""
 
-    def __init__(self, looks: Looks, call: ToolCall, result: str | None, *, is_read: bool) -> None:
-        self.call, self.result = call, result
-        self._looks, self._is_read = looks, is_read
-        self._held: dict[CompiledRule, Held] = {}
-
-    def holds(self, rule: CompiledRule, work: list[int]) -> Held:
-        """Does a rule match it? `work`: how often one may still be tried."""
-        if rule not in self._held:
-            work[0] -= 1
-            if not rule.is_for(self.call):
-                self._held[rule] = "no"
-            elif work[0] < 0 or not self._is_read:
-                self._held[rule] = "unsure"
-            else:
-                self._held[rule] = rule.holds(self.call, self._looks)
-        return self._held[rule]
-
-    def shows(self, pattern: Any) -> Held:
-        """Does its result contain what a pattern says?"""
-        if pattern is None:
-            return "yes"
-        if not self._is_read:
-            return "unsure"
-        return "yes" if self.result is not None and pattern.search(self.result) else "no"
+    call: ToolCall
+    looks: Looks
+    result: str | None
+    is_read: bool
 
 
 class SessionRules(Policy):
@@ -87,85 +64,85 @@ class SessionRules(Policy):
             for place, rule in enumerate(self.options.rules)
         ]
         rules = (*self.options.labels, *self.options.rules)
-        self._places = self._places_of(NO_CLAIMS)
         self.reads_project = self.options.project == AUTO and any(
             rule.reads_effects for rule in rules
         )
         self.weight = weight_of(rules)
-        self._earlier = EarlierTurns()
-        self._session = _Session(self._earlier, self._places)
+        self._session = _Session(EarlierTurns(), NOWHERE)
 
     def for_call(self, context: Context) -> Self:
         """Give the call what its session did before."""
-        clone = super().for_call(context)
-        clone._places = self._places_of(context.claims)
-        clone._earlier = context.earlier
-        clone._session = _Session(context.earlier, clone._places)
+        clone, options = super().for_call(context), self.options
+        places = places_of(options.project, options.home, options.hosts, context.claims)
+        clone._session = _Session(context.earlier, places)
         return clone
-
-    def _places_of(self, claims: ProjectClaims) -> Places:
-        options = self.options
-        return places_of(options.project, options.home, options.hosts, claims)
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Decide by the rules, in their order."""
-        if self._earlier.is_lost:
+        if self._session.turns.is_lost:
             return Block("history_unavailable")
+        this = self._session.past(call, None)
         before = self._session.before(call)
-        looks = Looks(call, self._places)
         for compiled, rule, name in self._rules:
-            if compiled.denies(call, looks) and self._applies(compiled, rule, call, before):
+            if compiled.denies(call, this.looks) and self._applies(compiled, rule, this, before):
                 return Block(rule.reason, rule.message, name)
-        self._session.remember(call)
+        self._session.answer.setdefault(call.block, this)
         return ALLOW
 
     def _applies(
-        self, compiled: CompiledRule, rule: SessionRule, call: ToolCall, before: Sequence[_Past]
+        self, compiled: CompiledRule, rule: SessionRule, this: _Past, before: Sequence[_Past]
     ) -> bool:
         latest = before[: rule.within]
-        if any(self._times(label, latest, _PERHAPS) < rule.at_least for label in rule.if_):
+        if not all(self._is_set(label, latest, {"yes", "unsure"}) for label in rule.if_) or any(
+            self._is_set(label, latest, {"yes"}) for label in rule.unless
+        ):
             return False
-        if any(self._times(label, latest, _SURELY) for label in rule.unless):
-            return False
-        if rule.max_calls is None and rule.total is None:
+        if rule.max is None:
             return True
-        work = self._session.work
-        same = [past for past in latest if past.holds(compiled, work) in _PERHAPS]
-        return (rule.max_calls is not None and len(same) >= rule.max_calls) or (
-            rule.total is not None and _is_above(rule.total, [call, *(past.call for past in same)])
-        )
+        calls = [past.call for past in latest if self._session.holds(past, compiled) != "no"]
+        return _is_above(rule.max, rule.sum, [this.call, *calls])
 
-    def _times(self, label: str, before: Sequence[_Past], enough: frozenset[Held]) -> int:
-        """How many of the calls set a label, as sure as is enough."""
-        work = self._session.work
-        return sum(
-            any(
-                name == label
-                and past.holds(compiled, work) in enough
-                and past.shows(pattern) in enough
-                for name, compiled, pattern in self._labels
-            )
+    def _is_set(self, label: str, before: Sequence[_Past], enough: Set[Held]) -> bool:
+        """Did one of the calls set a label, as sure as is enough?"""
+        return any(
+            self._session.holds(past, compiled, pattern) in enough
+            for name, compiled, pattern in self._labels
+            if name == label
             for past in before
         )
 
 
 class _Session:
-    """The calls before a call, newest first: those of the request, and the ones of this answer."""
+    """The calls before a call, newest first: those of the request, and the ones of this answer that
+    passed, by their blocks."""
 
-    def __init__(self, turns: Reversible[Turn], places: Places) -> None:
-        self._turns, self._places = turns, places
-        self._answer: dict[int, _Past] = {}
-        self.work = [MAX_WORK]
+    def __init__(self, turns: EarlierTurns, places: Places) -> None:
+        self.turns, self._places = turns, places
+        self.answer: dict[int, _Past] = {}
+        self._held: dict[tuple[int, CompiledRule], Held] = {}
 
-    def remember(self, call: ToolCall) -> None:
-        """Add a call of this answer that passes."""
-        if call.block not in self._answer:
-            looks = Looks(call, self._places)
-            self._answer[call.block] = _Past(looks, call, None, is_read=True)
+    def past(self, call: ToolCall, result: str | None, *, is_read: bool = True) -> _Past:
+        """Return a call as one of the session."""
+        return _Past(call, Looks(call, self._places), result, is_read)
+
+    def holds(self, past: _Past, rule: CompiledRule, pattern: Any = None) -> Held:
+        """Does a rule match a call, and a pattern its result? Each is asked once."""
+        key = id(past), rule
+        if key not in self._held:
+            if not rule.is_for(past.call):
+                held: Held = "no"
+            elif len(self._held) >= MAX_WORK or not past.is_read:
+                held = "unsure"
+            elif pattern is not None and not pattern.search(past.result or ""):
+                held = "no"
+            else:
+                held = rule.holds(past.call, past.looks)
+            self._held[key] = held
+        return self._held[key]
 
     def before(self, call: ToolCall) -> list[_Past]:
         """Return the calls before this one."""
-        answered = [past for block, past in self._answer.items() if block < call.block]
+        answered = [past for block, past in self.answer.items() if block < call.block]
         return [*reversed(answered), *self._earlier]
 
     @cached_property
@@ -173,7 +150,7 @@ class _Session:
         results: dict[str, str] = {}
         calls: list[_Past] = []
         chars = 0
-        for part in (part for turn in reversed(self._turns) for part in reversed(turn.parts)):
+        for part in (part for turn in reversed(self.turns) for part in reversed(turn.parts)):
             if type(part) is ToolResultPart:
                 results.setdefault(part.tool_call_id, part.text)
             elif type(part) is ToolUsePart and len(calls) < MAX_CALLS:
@@ -182,19 +159,17 @@ class _Session:
                 is_read = chars <= MAX_CHARS
                 value = value_of(part.arguments) if is_read else {}
                 call = ToolCall(-1, -1, part.id, part.name, part.arguments, value, None)
-                calls.append(_Past(Looks(call, self._places), call, result, is_read=is_read))
+                calls.append(self.past(call, result, is_read=is_read))
         return calls
 
 
-def _is_above(total: Total, calls: Sequence[ToolCall]) -> bool:
-    """Is the sum too high, or not known?"""
-    amounts = [call.value.get(total.argument) for call in calls]
+def _is_above(most: float, argument: str | None, calls: Sequence[ToolCall]) -> bool:
+    """Are there more calls, or is the sum higher, or not known?"""
+    amounts = [1 if argument is None else call.value.get(argument) for call in calls]
     if not all(type(amount) in (int, float, str) for amount in amounts):
         return True
     try:
         # what is taken back does not make room for more
-        return not sum(abs(Decimal(str(amount)[:64])) for amount in amounts) <= Decimal(
-            str(total.max)
-        )
+        return not sum(abs(Decimal(str(amount)[:64])) for amount in amounts) <= Decimal(str(most))
     except (ArithmeticError, ValueError):
         return True

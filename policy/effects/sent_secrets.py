@@ -100,11 +100,8 @@ def carries_secret(text: str) -> bool:
         for match in itertools.islice(pattern.finditer(plain), _MAX_PACKED)
     ]
     inners = [
-        *map(_unpacked, dict.fromkeys(packed)),
-        *(
-            _unpacked_32(match[0])
-            for match in itertools.islice(_OF_32.finditer(plain), _MAX_PACKED)
-        ),
+        *map(unpacked, dict.fromkeys(packed)),
+        *(unpacked_32(match[0]) for match in itertools.islice(_OF_32.finditer(plain), _MAX_PACKED)),
     ]
     return any(secrets_in(inner) or _is_dotenv(inner) for inner in inners if inner)
 
@@ -139,7 +136,7 @@ def unescaped(text: str) -> str:
     )
 
 
-def _unpacked_32(text: str) -> str:
+def unpacked_32(text: str) -> str:
     """What is written in digits of base 16 or 32, as far as it goes: names of hosts cut it to
     pieces."""
     try:
@@ -152,7 +149,8 @@ def _unpacked_32(text: str) -> str:
         return ""
 
 
-def _unpacked(text: str) -> str:
+def unpacked(text: str) -> str:
+    """What is written in base64."""
     body = text.rstrip("=").replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(body + "=" * (-len(body) % 4)).decode("ascii")

@@ -8,7 +8,9 @@ first line to the last has no fields: a text that looks like fields in places is
 """
 
 import re
+import sys
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -28,6 +30,13 @@ _LINE = re.compile(
     r"(?:(?P<key>'(?:[^']|'')*'|\"[^\"\\]*\"|[^\s'\"#{}\[\],&*!|>%@`-][^\n:]{0,200}?):(?:"
     r" +|$))?(?P<rest>.*)"
 )
+_QUOTED = re.compile(r"'(?:[^']|'')*+'\s*|\"(?:[^\"\\]|\\.)*+\"\s*", re.DOTALL)
+_SEVERAL = re.compile(
+    r"(?m)^( *+(?:- ++)*+(?:(?:'(?:[^'\n]|'')*+'|\"[^\"\\\n]*+\"|[^\s'\"][^\n:]{0,200}+): +)?)"
+    rf"(?:{_QUOTED.pattern})$",
+    re.DOTALL,
+)
+"""A quoted text, which may have several lines."""
 _TOKEN = re.compile(
     r"'([^'\\]*(?:\\.[^'\\]*)*)(?:'|\\?\Z)|(\"[^\"\\]*(?:\\.[^\"\\]*)*(?:\"|\\?\Z))|\b(None|True"
     r"|False)\b|([^'\"NTF]+|[NTF])",
@@ -91,134 +100,90 @@ def _of_list(text: str) -> Iterator[Field]:
                 yield name.lower(), value.strip()
 
 
-def _leaves(value: Any) -> Iterator[Field]:
-    waiting: list[tuple[str, Any]] = [("", value)]
-    count = 0
-    while waiting and count < PROVENANCE_LINES:
-        name, node = waiting.pop()
-        count += 1
+def nodes(value: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield a JSON value and all in it, in their order, with the name that is nearest to each and
+    its place."""
+    waiting = [("", "", value)]
+    while waiting:
+        name, path, node = waiting.pop()
+        yield name, path, node
         if isinstance(node, dict):
-            for key, inner in node.items():
-                yield name, key
-                waiting.append((key.lower(), inner))
+            waiting += [
+                (key, f"{path}.{key}".lstrip(".")[:200], inner)
+                for key, inner in reversed(node.items())
+            ]
         elif isinstance(node, list):
-            waiting.extend((name, inner) for inner in node)
+            waiting += [
+                (name, f"{path}[{number}]"[:200], inner)
+                for number, inner in reversed([*enumerate(node)])
+            ]
+
+
+def _leaves(value: Any) -> Iterator[Field]:
+    for name, _, node in islice(nodes(value), PROVENANCE_LINES):
+        lowered = name.lower()
+        if isinstance(node, dict):
+            yield from ((lowered, key) for key in node)
         elif isinstance(node, str):
-            if len(node) <= MAX_FIELD_CHARS and name not in _PROSE:
-                yield name, node
-        elif node is not None and not isinstance(node, bool):
-            yield name, str(node)
-
-
-class _NotYaml(Exception):
-    """A line that no plain YAML has."""
+            if len(node) <= MAX_FIELD_CHARS and lowered not in _PROSE:
+                yield lowered, node
+        elif isinstance(node, int | float) and not isinstance(node, bool):
+            yield lowered, str(node)
 
 
 def _of_yaml(text: str) -> list[Field]:
-    try:
-        return list(_Yaml(text.split("\n")).read())
-    except _NotYaml:
-        return []
+    """The fields of block style as tools print it: mappings and lists, plain and quoted scalars,
+    block scalars. Strict: anything else is no YAML, and a text of several lines is no field."""
+    found: list[Field] = []
+    names: list[tuple[int, str]] = []
+    """The open mappings' names, with their columns."""
+    scalar, is_plain = sys.maxsize, False
+    """The column behind which a scalar goes on; is it a field until then?"""
+    single = _SEVERAL.sub(
+        lambda match: match[1] + "''" if "\n" in match[0].strip() else match[0], text
+    )
+    for line in filter(str.strip, single.split("\n")):
+        if len(line) - len(line.lstrip(" ")) > scalar:
+            if is_plain:
+                found.pop()
+            is_plain = False
+            continue
+        match = _LINE.fullmatch(line)
+        assert match is not None  # whatever stands in a line is its rest
+        key, remainder, indent = match["key"], match["rest"], len(match["indent"])
+        column = indent + len(match["dashes"])
+        if key is None and not match["dashes"]:
+            return []
+        scalar, is_plain = sys.maxsize, False
+        # the name of an item is that of the list around it, which may stand at the column of its
+        # dashes
+        before = indent + 1 if key is None else column
+        name = next((name for at, name in reversed(names) if at < before), "")
+        if key is not None:
+            key = _unquoted(key)
+            found.append((name, key))
+            name = key.lower()
+            names = [*(entry for entry in names if entry[0] < column), (column, name)]
+        value, mark = "", remainder[:1]
+        if mark in ("'", '"'):
+            if not _QUOTED.fullmatch(remainder):
+                return []
+            value = _unquoted(remainder.rstrip())
+        elif remainder not in ("", "[]", "{}", "~", "null"):
+            if mark in "[{&*!%@`":
+                return []
+            scalar = indent if key is None else column
+            value = "" if mark in "|>" else remainder.split(" #")[0].rstrip()
+        if value and name not in _PROSE and len(value) <= MAX_FIELD_CHARS:
+            found.append((name, value))
+            is_plain = scalar < sys.maxsize
+        if len(found) > PROVENANCE_LINES:
+            break
+    return found
 
 
-class _Yaml:
-    """Block style as tools print it: mappings and lists, plain and quoted scalars, block scalars.
-    Strict: anything else is no YAML."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines, self._at = lines, 0
-        self._names: list[tuple[int, str]] = []
-        """The open mappings' names, with their indents."""
-
-    def read(self) -> Iterator[Field]:
-        """Yield the fields. Raises _NotYaml."""
-        known = 0
-        while self._at < len(self._lines) and known < PROVENANCE_LINES:
-            line = self._lines[self._at]
-            self._at += 1
-            if not line.strip():
-                continue
-            match = _LINE.fullmatch(line)
-            assert match is not None  # whatever stands in a line is its rest
-            key, remainder, indent = match["key"], match["rest"], len(match["indent"])
-            column = indent + len(match["dashes"])
-            if key is None and not match["dashes"]:
-                raise _NotYaml
-            if key is None:
-                # an item: its name is that of the list around it, which may stand at the same
-                # column as its dashes
-                name = self._name(indent + 1)
-            else:
-                self._names = [entry for entry in self._names if entry[0] < column]
-                yield self._name(column), (key := _unquoted(key))
-                name = key.lower()
-                self._names.append((column, name))
-            value = self._value(remainder, indent if key is None else column)
-            if value and name not in _PROSE and len(value) <= MAX_FIELD_CHARS:
-                known += 1
-                yield name, value
-
-    def _name(self, column: int) -> str:
-        """The name of the innermost open mapping key left of a column."""
-        return next((name for at, name in reversed(self._names) if at < column), "")
-
-    def _value(self, remainder: str, column: int) -> str:
-        """The scalar that begins with `remainder`, to its end; empty for none, and for a text of
-        several lines."""
-        if remainder[:1] in ("|", ">"):
-            self._skip_deeper(column)
-            return ""
-        if remainder[:1] in ("'", '"'):
-            return self._quoted(remainder)
-        if remainder in ("[]", "{}", "~", "null") or not remainder:
-            return ""
-        if remainder[0] in "[{&*!%@`":
-            raise _NotYaml
-        # a plain scalar goes on in deeper lines
-        return "" if self._skip_deeper(column) else remainder.split(" #")[0].rstrip()
-
-    def _skip_deeper(self, column: int) -> bool:
-        begun = self._at
-        while self._at < len(self._lines):
-            line = self._lines[self._at]
-            if line.strip() and len(line) - len(line.lstrip(" ")) <= column:
-                break
-            self._at += 1
-        return any(line.strip() for line in self._lines[begun : self._at])
-
-    def _quoted(self, remainder: str) -> str:
-        mark, whole, lines = remainder[0], remainder[1:], 0
-        end = _end_of(whole, mark)
-        while end < 0:
-            if self._at >= len(self._lines):
-                raise _NotYaml
-            whole, lines = self._lines[self._at], lines + 1
-            self._at += 1
-            end = _end_of(whole, mark)
-        if whole[end + 1 :].strip():
-            raise _NotYaml
-        return "" if lines else _unescaped(whole[:end], mark)
-
-
-def _end_of(text: str, mark: str) -> int:
-    """Where a quoted scalar ends in this line, or -1."""
-    at = 0
-    while at < len(text):
-        if mark == '"' and text[at] == "\\":
-            at += 2
-        elif text[at] != mark:
-            at += 1
-        elif mark == "'" and text[at + 1 : at + 2] == "'":
-            at += 2
-        else:
-            return at
-    return -1
-
-
-def _unquoted(key: str) -> str:
-    return _unescaped(key[1:-1], key[0]) if key[0] in "'\"" else key
-
-
-def _unescaped(text: str, mark: str) -> str:
-    # escapes of a double-quoted scalar stay as they are: so it is no address
-    return text.replace("''", "'") if mark == "'" else text
+def _unquoted(text: str) -> str:
+    # escapes between double quotes stay as they are: so it is no address
+    if text[:1] == "'":
+        return text[1:-1].replace("''", "'")
+    return text[1:-1] if text[:1] == '"' else text

@@ -1,6 +1,6 @@
 """The monitor `secrets`: keys and passwords in a call's arguments."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
@@ -8,6 +8,7 @@ from policy.base import Context, ToolCall
 from policy.effects.credentials import check_kind, secrets_in
 from policy.monitors.base import Monitor
 from policy.monitors.effect_monitor import Share
+from policy.monitors.fields import nodes
 from policy.scores import Score
 
 _MAX_CHARS = 1_048_576
@@ -37,7 +38,9 @@ class SecretsMonitor(Monitor):
         """Score a call by the texts among its arguments."""
         kinds: dict[str, float] = {}
         left = _MAX_CHARS
-        for text in _texts(call.value):
+        for name, _, node in nodes(call.value):
+            # a key with the text that it names, as `api_key=...` in one
+            text = f"{name}: {node}" if isinstance(node, str) else ""
             left -= len(text)
             if left < 0:
                 kinds["too_long"] = self.options.value
@@ -46,22 +49,3 @@ class SecretsMonitor(Monitor):
                 if secret.kind not in self.options.ignore:
                     kinds[secret.kind] = self.options.value
         return Score(self.name, self.options.value if kinds else 0.0, kinds, ", ".join(kinds))
-
-
-def _texts(value: Any) -> list[str]:
-    """All texts of a value, keys with the text that they name, as `api_key=...` in one."""
-    texts: list[str] = []
-    stack: list[Any] = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, dict):
-            for key, held in item.items():
-                if isinstance(held, str):
-                    texts.append(f"{key}: {held}")
-                else:
-                    stack.append(held)
-        elif isinstance(item, list):
-            stack += item
-    return texts

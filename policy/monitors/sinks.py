@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.base import ToolCall
+from policy.monitors.fields import nodes
 from policy.monitors.origins import Match
 from policy.monitors.source_texts import host_of, shown, words
 
@@ -257,26 +258,11 @@ def _addresses(value: str) -> list[str]:
 def _values(value: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield the texts and numbers of arguments, with the name that is nearest to each and its
     place. Raises TooManyValues."""
-    waiting: list[tuple[str, str, Any]] = [
-        (key, key, inner) for key, inner in reversed(value.items())
-    ]
-    count = 0
-    while waiting:
-        name, path, node = waiting.pop()
-        count += 1
-        if count > MAX_VALUES:
+    for number, (name, path, node) in enumerate(nodes(value)):
+        if number > MAX_VALUES:
             raise TooManyValues
-        if isinstance(node, dict):
-            waiting.extend(
-                (key, f"{path}.{key}"[:200], inner) for key, inner in reversed(node.items())
-            )
-        elif isinstance(node, list):
-            waiting.extend(
-                (name, f"{path}[{number}]"[:200], inner)
-                for number, inner in reversed(list(enumerate(node)))
-            )
-        elif isinstance(node, str):
+        if isinstance(node, str):
             if node.strip():
                 yield name, path, shown(node)
-        elif node is not None and not isinstance(node, bool):
+        elif isinstance(node, int | float) and not isinstance(node, bool):
             yield name, path, str(node)

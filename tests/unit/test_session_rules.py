@@ -65,18 +65,16 @@ ORDER = {"tool": "send_*", "unless": ["tested"], "reason": "order"}
         (AFTER | {"tool": "pay"}, [ENV], None),
         (AFTER | {"within": 2}, [ENV, OTHER], "leak"),
         (AFTER | {"within": 2}, [ENV, OTHER, OTHER], None),
-        (AFTER | {"at_least": 2}, [ENV, OTHER], None),
-        (AFTER | {"at_least": 2}, [ENV, CAT], "leak"),
         (AFTER | {"if": ["secret", "tested"]}, [ENV], None),
         (AFTER | {"if": ["secret", "tested"]}, [TEST, ENV], "leak"),
         (ORDER, [], "order"),
         (ORDER, [OTHER], "order"),
         (ORDER, [TEST], None),
-        ({"max_calls": 2}, [OTHER], None),
-        ({"max_calls": 2}, [OTHER, ENV], "session"),
-        ({"max_calls": 1, "tool": "send_*"}, [OTHER, ENV], None),
-        ({"max_calls": 1, "tool": "send_*"}, [MAIL, ENV], "session"),
-        ({"max_calls": 0, "tool": "send_*"}, [], "session"),
+        ({"max": 2}, [OTHER], None),
+        ({"max": 2}, [OTHER, ENV], "session"),
+        ({"max": 1, "tool": "send_*"}, [OTHER, ENV], None),
+        ({"max": 1, "tool": "send_*"}, [MAIL, ENV], "session"),
+        ({"max": 0, "tool": "send_*"}, [], "session"),
     ],
 )
 def test_rules_look_at_the_calls_before(
@@ -106,14 +104,14 @@ def test_a_result_counts_as_the_client_sent_it() -> None:
     ],
 )
 def test_sums_are_known_or_too_high(before: list[Any], amount: Any, passes: bool) -> None:
-    rule = {"tool": "pay", "total": {"argument": "amount", "max": 100}}
+    rule = {"tool": "pay", "sum": "amount", "max": 100}
     calls: list[Call] = [("pay", {"amount": each}) for each in before]
     assert (decides(rule, calls, ("pay", {"amount": amount})) is None) is passes
 
 
 def test_calls_of_the_same_answer_count_once_and_blocked_ones_do_not() -> None:
     request = ChatRequest(dialect="openai", model="m")
-    policy = SessionRules(rules=[{"tool": "pay", "max_calls": 2}])
+    policy = SessionRules(rules=[{"tool": "pay", "max": 2}])
     clone = policy.for_call(Context("c", "n", "k", "", request))
     calls = [tool_call(PAY, block) for block in (0, 1, 1, 0, 2, 3)]
     passed = [isinstance(clone.on_tool_call(call), Allow) for call in calls]
@@ -134,8 +132,9 @@ def test_what_is_behind_a_bound_makes_it_stricter(
     ("rule", "says"),
     [
         ({"tool": "a"}, "say when it applies"),
+        ({"sum": "amount"}, "say when it applies"),
         ({"if": ["unset"]}, "no rule of `labels` sets 'unset'"),
-        ({"max_calls": -1}, "greater than or equal to 0"),
+        ({"max": -1}, "greater than or equal to 0"),
         ({"when": ["secret"]}, "Extra inputs"),
     ],
 )

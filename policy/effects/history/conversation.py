@@ -18,21 +18,9 @@ from policy.base import ToolCall
 from policy.effects.argument_names import TELLS, tool_words
 from policy.effects.argument_values import quoted
 from policy.effects.effect import Effect
-from policy.effects.history.known_secrets import (
-    MAX_READERS,
-    is_given_away,
-    may_show_secrets,
-    sent_by,
-    values_in,
-)
-from policy.effects.history.past_calls import (
-    PastCall,
-    as_commands,
-    look_at,
-    past_calls,
-    results_of,
-)
-from policy.effects.history.relevance import Chosen, Wants, choose, stays_in, wants_of
+from policy.effects.history.known_secrets import is_given_away, sent_by, values_shown
+from policy.effects.history.past_calls import PastCall, as_commands, look_at, past_calls
+from policy.effects.history.relevance import Chosen, choose, stays_in, wants_of
 from policy.effects.places import Places
 from policy.effects.surface_parts import Surface
 from policy.effects.touch import LocatedEffect, Source, Touch, in_folder
@@ -67,15 +55,15 @@ class EarlierCalls:
             return alone
         found, chosen = _Sequel(alone), Chosen()
         texts = _texts_of(call, alone.surface, places)
-        wants = wants_of(alone, sends=any(text.source == "network" for text in texts))
         if texts and (before := self._before(call)):
-            chosen = choose(before, wants, places)
+            sends = any(text.source == "network" for text in texts)
+            chosen = choose(before, wants_of(alone, sends=sends), places)
             for text in texts if chosen.steps else ():
                 found.read(text, chosen, places)
-        for argument, scope, target, sent in sent_by(alone, places):
-            if is_given_away(self._secrets(places), sent + _written(chosen, wants)):
-                effect = Effect.of("secret", scope, target, by=call.name)
-                found.acts[LocatedEffect("network", argument, effect)] = None
+        for act, sent in sent_by(alone, places):
+            if is_given_away(self._secrets(places), sent + _written(chosen)):
+                effect = Effect.of("secret", act.effect.scope, act.effect.target, by=call.name)
+                found.acts[LocatedEffect("network", act.argument, effect)] = None
         return found.touch()
 
     @cached_property
@@ -86,29 +74,25 @@ class EarlierCalls:
     def _earlier(self) -> list[PastCall]:
         """The calls of earlier answers that may have left something behind, newest first."""
         calls = [look_at(call.name, call.arguments) for call in past_calls(self._turns)]
-        return [past for past in calls if past.leaves]
+        return [past for past in calls if past.marks or past.names]
 
     def _before(self, call: ToolCall) -> list[PastCall]:
         answered = [past for block, past in self._answer.items() if block < call.block]
-        return [*reversed([past for past in answered if past.leaves]), *self._earlier]
+        return [*reversed(answered), *self._earlier]
 
     def _secrets(self, places: Places) -> frozenset[str]:
         if places not in self._values:
-            calls = [call for call in past_calls(self._turns) if may_show_secrets(call.arguments)]
-            results = results_of(self._turns, [call.id for call in calls[:MAX_READERS]])
-            self._values[places] = values_in(calls[:MAX_READERS], results, places)
+            self._values[places] = values_shown(self._turns, places)
         return self._values[places]
 
 
-def _written(chosen: Chosen, wants: Wants) -> str:
+def _written(chosen: Chosen) -> str:
     """What earlier calls wrote into files that a call names."""
-    texts = (
+    return "\n".join(
         step.text
         for step in chosen.steps
-        if (step.path or (">" in step.text and "://" not in step.text))
-        and any(len(name) > 2 and name in (step.path or step.text) for name in wants.names)
+        if step.path or (">" in step.text and "://" not in step.text)
     )
-    return "\n".join(texts)
 
 
 class _Text(msgspec.Struct, frozen=True):

@@ -6,34 +6,32 @@ the name before them or by how they look. A key where keys belong, as in an auth
 is used and not given away.
 """
 
-import base64
-import binascii
-import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Reversible
 from itertools import islice
 
 from policy.base import ToolCall
-from policy.effects.effect import Scope
-from policy.effects.history.past_calls import value_of
+from policy.effects.effect import Effect
+from policy.effects.history.past_calls import past_calls, value_of
 from policy.effects.network import host_scope
 from policy.effects.places import Places
-from policy.effects.sent_secrets import unescaped
+from policy.effects.sent_secrets import unescaped, unpacked, unpacked_32
 from policy.effects.surface import surface_of
-from policy.effects.touch import Touch
-from protocol.request import ToolUsePart
+from policy.effects.touch import LocatedEffect, Touch
+from protocol.request import ToolResultPart, ToolUsePart, Turn
 
 _HINTS = (
     "env secret credential passw token netrc npmrc pypirc id_rsa id_ed25519 id_ecdsa .pem key vault"
     " security declare export .aws .kube auth config settings"
 ).split()
 """Words without one of which no call reads secrets."""
-MAX_READERS = 100
+_MAX_READERS = 100
 """Calls whose results are looked at."""
 _MAX_CHARS = 256 * 1024
 """Of these results, and of what is sent."""
 _MAX_VALUES = 256
-_LINE = re.compile(
+_MAX_HOSTS = 8
+_SECRET = re.compile(
     r"(?m)(?:^|[{,])[ \t]{0,40}(?:\d{1,9}[ \t]{0,8}[\t:|\u2192][ \t]{0,8})?"
     r"(?:export[ \t]|set[ \t]|-[ \t])?"
     r"[\"']?([A-Za-z_][\w.-]{0,80})[\"']?[ \t]{0,8}[=:][ \t]{0,8}[\"']?([^\s\"',;]{6,512})"
@@ -62,30 +60,32 @@ _SENDERS = frozenset(
 """Commands whose words may be sent, by themselves or by what reads them."""
 
 
-def may_show_secrets(arguments: str) -> bool:
-    """May the result of a call with these arguments hold secrets?"""
-    lowered = arguments.casefold()
-    return any(hint in lowered for hint in _HINTS)
-
-
-def values_in(
-    calls: Iterable[ToolUsePart], results: Mapping[str, str], places: Places
-) -> frozenset[str]:
-    """Return the secret values in the results of calls."""
+def values_shown(turns: Reversible[Turn], places: Places) -> frozenset[str]:
+    """Return the secret values in the results of earlier calls."""
+    hinted = (
+        call
+        for call in past_calls(turns)
+        if any(hint in call.arguments.casefold() for hint in _HINTS)
+    )
+    readers = {call.id: call for call in islice(hinted, _MAX_READERS)}
     values: dict[str, None] = {}
     left = _MAX_CHARS
-    for call in calls:
-        result = results.get(call.id, "")[:left]
-        if result and _reads_secrets(call.name, call.arguments, places):
-            left -= len(result)
-            values |= dict.fromkeys(_values(result))
+    for part in (part for turn in reversed(turns) for part in turn.parts) if readers else ():
+        if (
+            type(part) is ToolResultPart
+            and (call := readers.pop(part.tool_call_id, None)) is not None
+            and _reads_secrets(call, places)
+        ):
+            values |= dict.fromkeys(_values(part.text[:left]))
+            left -= len(part.text[:left])
     return frozenset(islice(values, _MAX_VALUES))
 
 
-def _reads_secrets(name: str, arguments: str, places: Places) -> bool:
+def _reads_secrets(call: ToolUsePart, places: Places) -> bool:
     from policy.effects.shell.reading import read
 
-    surface = surface_of(ToolCall(0, 0, "", name, arguments, value_of(arguments), None))
+    value = value_of(call.arguments)
+    surface = surface_of(ToolCall(0, 0, "", call.name, call.arguments, value, None))
     return any(
         use.does == "read" and places.place(use.path).secret for use in surface.paths
     ) or any(read(text.text, places).is_secret for text in surface.shell)
@@ -94,7 +94,7 @@ def _reads_secrets(name: str, arguments: str, places: Places) -> bool:
 def _values(result: str) -> Iterator[str]:
     if (whole := _WHOLE.fullmatch(result)) is not None:
         yield whole[1]
-    for name, value in _LINE.findall(result):
+    for name, value in _SECRET.findall(result):
         if _STANDS_FOR.fullmatch(value) is None and (
             _NAMED.search(name) or _LOOKS_RANDOM.fullmatch(value)
         ):
@@ -105,43 +105,32 @@ def _values(result: str) -> Iterator[str]:
 def is_given_away(values: Iterable[str], text: str) -> bool:
     """Is one of the values in a text, as it stands, escaped, in base64 or in hexadecimal?"""
     forms = [text, unescaped(text)]
-    packed = islice(dict.fromkeys(_PACKED.findall(text)), _MAX_PACKED)
-    forms += [plain for token in packed for plain in _unpacked(token)]
+    for token in islice(dict.fromkeys(_PACKED.findall(text)), _MAX_PACKED):
+        forms += unpacked(token), unpacked_32(token)
     return any(value in form for value in values for form in forms)
 
 
-def _unpacked(token: str) -> Iterator[str]:
-    body = token.rstrip("=").replace("-", "+").replace("_", "/")
-    with contextlib.suppress(ValueError, binascii.Error):
-        yield base64.b64decode(body + "=" * (-len(body) % 4)).decode("latin-1")
-    if re.fullmatch(r"(?:[0-9A-Fa-f]{2})+", token):
-        yield bytes.fromhex(token).decode("latin-1")
-
-
-def sent_by(touch: Touch, places: Places) -> Iterator[tuple[str, Scope, str, str]]:
-    """Yield the argument, the scope and the host of what a call sends, and the text that goes
-    there."""
-    for message in touch.surface.messages:
-        yield message.argument, "other", "", message.text
-    for url in touch.surface.urls:
-        if not _is_trusted(scope := places.host_scope(url.url), url.url, places):
-            yield url.argument, scope, url.url, f"{url.url}\n{url.body}"
-    hosts = [
+def sent_by(touch: Touch, places: Places) -> Iterator[tuple[LocatedEffect, str]]:
+    """Yield what a call asks of each host that is neither this machine nor named by the operator,
+    and of people, with the text that goes there."""
+    surface = touch.surface
+    texts = {url.argument: f"{url.url}\n{url.body}" for url in surface.urls}
+    spoken = ""
+    hosts = (
         act
         for act in touch.acts
-        if act.source == "shell"
-        and act.effect.kind == "network"
-        and not _is_trusted(act.effect.scope, act.effect.target, places)
-    ]
-    if hosts:
-        text = _words(touch)
-        for act in hosts[:8]:
-            yield act.argument, act.effect.scope, act.effect.target, text
-
-
-def _is_trusted(scope: Scope, host: str, places: Places) -> bool:
-    """Is it this machine, or a host that the operator names?"""
-    return scope == "loopback" or (scope == "listed" and host_scope(host, places.hosts) == "listed")
+        if act.effect.kind == "network"
+        and act.effect.scope != "loopback"
+        and not (
+            act.effect.scope == "listed" and host_scope(act.effect.target, places.hosts) == "listed"
+        )
+    )
+    for act in islice(hosts, _MAX_HOSTS):
+        if act.source == "shell":
+            spoken = spoken or _words(touch)
+        yield act, spoken if act.source == "shell" else texts.get(act.argument, "")
+    for message in surface.messages:
+        yield LocatedEffect("network", message.argument, Effect("network", "other")), message.text
 
 
 def _words(touch: Touch) -> str:
@@ -150,10 +139,9 @@ def _words(touch: Touch) -> str:
 
     pieces: list[str] = []
     for command in touch.commands:
-        if command.name not in _SENDERS:
-            continue
-        keys = {key.known for key in keys_in(command)}
-        pieces += [word.known for word in command.words[1:] if word.known not in keys]
-        pieces += [redirect.target.known for redirect in command.redirects]
-        pieces.append(command.stdin.text)
+        if command.name in _SENDERS:
+            keys = {key.known for key in keys_in(command)}
+            words = [*command.words[1:], *(redirect.target for redirect in command.redirects)]
+            pieces += [word.known for word in words if word.known not in keys]
+            pieces.append(command.stdin.text)
     return "\n".join(pieces)[:_MAX_CHARS]

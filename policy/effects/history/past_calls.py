@@ -1,5 +1,5 @@
 """The earlier calls of a conversation, newest first, each with what it may have left behind: a file
-that was fetched or written, a link, another folder, a setting of the shell.
+that was fetched or written, a link, another folder, a variable of the shell.
 
 They stand in the request, so the client says what they were: they can make a decision stricter, and
 never milder. Only those that may matter are taken apart (`steps_of`).
@@ -7,7 +7,7 @@ never milder. Only those that may matter are taken apart (`steps_of`).
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Reversible
+from collections.abc import Iterator, Reversible
 from functools import lru_cache
 from itertools import islice
 
@@ -19,8 +19,9 @@ from policy.effects.argument_values import every_text, quoted
 from policy.effects.shell.run.resolving import EarlierStep
 from policy.effects.surface import surface_of
 from policy.effects.surface_parts import Surface
+from policy.word_tables import by_word
 from protocol.bytes.json_strict import loads_arguments
-from protocol.request import ToolResultPart, ToolUsePart, Turn
+from protocol.request import ToolUsePart, Turn
 
 MAX_CALLS = 5_000
 MAX_CHARS = 512 * 1024
@@ -28,15 +29,19 @@ MAX_CHARS = 512 * 1024
 _MOST_REMEMBERED = 4_096
 _MAX_TEXT = 64 * 1024
 _MAX_PATH = 4_096
-_MAX_LOOKED_AT = 8 * 1024
+_MAX_NAMES = 256
 _MAX_CHANGES = 16
-
-Leaves = frozenset[str]
-"""What a call may leave behind: `folder`, `link`, `address`, `archive`, `branch`, `setting`,
-`file`."""
-_NOTHING: Leaves = frozenset()
-_OF_FILES: Leaves = frozenset(("file", "address"))
-MAKES = re.compile(
+_MARKS = by_word("""
+cd pushd popd chdir : folder
+ln mklink symlink symlinkSync symlink_to Symlink : link
+:// git@ : address
+tar unzip gunzip bsdtar 7z 7za cpio unar unxz unrar : archive
+pull fetch merge checkout switch submodule reset : archive
+""")
+"""What a call may leave behind, by signs in its texts. An archive or a branch may hold what was
+fetched before, under names that nobody knows."""
+_TOKEN = re.compile(r"://|git@|\w+")
+_MAKES = re.compile(
     r">|\s-[a-zA-Z]*[oO]\b|\s--?out(?:put|file)?\b|\bof=|\bopen\(|\b(?:cp|mv|ln|install|tee|rsync"
     r"|scp|sftp|wget|dd|sponge|split|patch|clone|remote|submodule|download|aria2c|xxd|tar|zip|7z\w?"
     r"|gzip|gpg|touch|sed)\b"
@@ -44,31 +49,21 @@ MAKES = re.compile(
 """What in a text for a shell stands before the name of a file that it makes."""
 _SEGMENT = re.compile(r"[^;|&\n]+")
 _NAME = re.compile(r"[^\s/<>(){}$,:=@]{1,255}(?=/?(?:[\s<>(){}$,:=@?#]|\Z))")
-_MAX_MADE = 256
-_WORD = re.compile(r"-{0,2}\w+")
-_MAKERS = frozenset(
-    "cp mv ln install tee rsync scp sftp wget dd sponge split patch clone remote submodule download"
-    " aria2c xxd tar zip 7z 7za gzip gpg touch sed --output --out --outfile".split()
-)
-_WORDS = {
-    "folder": frozenset(("cd", "pushd", "popd", "chdir")),
-    "link": frozenset(("ln", "mklink", "symlink", "symlinkSync", "symlink_to", "Symlink")),
-    "archive": frozenset("tar unzip gunzip bsdtar 7z 7za cpio unar unxz unrar".split()),
-    "branch": frozenset("pull fetch merge checkout switch submodule reset".split()),
-    "setting": frozenset("alias function config set hash".split()),
-    "file": _MAKERS,
-}
-_SIGNS = {
-    "address": ("://", "git@"),
-    "setting": ("=", "()"),
-    "file": (">", "of=", "open("),
-}
+_SET = re.compile(r"(?<![\w.-])[\w.-]{1,80}+(?==|[ \t]?\(\))|(?<=\bfunction )[\w.-]{1,80}")
+"""A variable, an alias or a function that is set."""
 _SILENT = re.compile(r"(?:\d|&)?>{1,3}[ \t]{0,8}(?:/dev/(?:null|stderr|stdout)|&\d)")
 """Redirects that leave no file."""
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{1,20}://|\bgit@)[^\s,;|<>()]{1,300}", re.IGNORECASE)
 _PATCHED = re.compile(r"(?m)^(?:\*\*\*|\+\+\+) .{1,400}$")
 _PLAIN = str.maketrans("", "", "\"'\\")
 """What a shell takes out of a word: `i."s"h` is `i.sh`."""
+_ASIDE = re.compile(r"(?<!\$)\([^()]{0,4096}\)|-\w{0,8}c[ \t]{1,8}(?:'[^']*'|\"[^\"]*\")")
+"""What another shell runs."""
+_CHANGES = re.compile(
+    r"(?m)(?:^|[;&{]|\|\||\bdo\b|\bthen\b)[ \t]{0,40}"
+    r"((?:cd|pushd|popd)\b(?:[ \t]{1,8}[^\s;&|(){}]+){0,4})(?=[ \t]{0,8}(?:$|;|&&|\|\|))"
+)
+"""A shell goes to another folder, though not beside itself, as in a pipe or the background."""
 _READS = frozenset("read view ls list glob grep search find get todo think plan task".split())
 _EDITS = frozenset(
     "old_string old_str insert_line insert_text patch diff append edits mode".split()
@@ -76,42 +71,29 @@ _EDITS = frozenset(
 
 
 class PastCall(msgspec.Struct, frozen=True):
-    """An earlier call. `text`: of all its arguments, without quotes; `addresses`: that stand in
-    it; `makes`: the names of files that it may have made."""
+    """An earlier call. `names`: of files that it may have made, of what it set; `addresses`: from
+    which it may have fetched a file; `folders`: its changes of the folder; `text`: of all its
+    arguments, without quotes."""
 
     name: str
     arguments: str
-    leaves: Leaves
-    text: str
-    addresses: tuple[str, ...]
-    makes: frozenset[str]
+    marks: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    addresses: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    text: str = ""
 
 
 def past_calls(turns: Reversible[Turn]) -> Iterator[ToolUsePart]:
     """Yield the calls in a history, newest first, as far as its bounds go."""
     calls, chars = 0, 0
-    for turn in reversed(turns):
-        if turn.role != "assistant":
-            continue
-        for part in reversed(turn.parts):
-            if type(part) is not ToolUsePart:
-                continue
+    for part in (part for turn in reversed(turns) for part in reversed(turn.parts)):
+        if type(part) is ToolUsePart:
             calls += 1
             chars += len(part.arguments)
             if calls > MAX_CALLS or chars > MAX_CHARS:
                 return
             yield part
-
-
-def results_of(turns: Iterable[Turn], ids: Iterable[str]) -> dict[str, str]:
-    """Return the results of these calls."""
-    wanted = frozenset(ids)
-    return {
-        part.tool_call_id: part.text
-        for turn in turns
-        for part in turn.parts
-        if type(part) is ToolResultPart and part.tool_call_id in wanted
-    }
 
 
 def look_at(name: str, arguments: str) -> PastCall:
@@ -123,40 +105,7 @@ def _look(name: str, arguments: str) -> PastCall:
     words = tool_words(name)
     is_file = bool(words & (FILE_WORDS | GETS)) and not words & SHELL_WORDS
     if is_file and words & _READS:
-        return PastCall(name, arguments, _NOTHING, "", (), frozenset())
-    text = _texts(arguments, is_file=is_file)
-    if is_file:
-        text, leaves = "> " + text.replace("\n", "\n> "), _OF_FILES
-    else:
-        leaves = _leaves(text)
-    addresses = tuple(dict.fromkeys(_ADDRESS.findall(text)[:64])) if "address" in leaves else ()
-    makes = frozenset(_made(text) if "file" in leaves else ())
-    return PastCall(name, arguments, leaves, text, addresses, makes)
-
-
-def _made(text: str) -> Iterator[str]:
-    names = (
-        name
-        for segment in _SEGMENT.findall(text)
-        if (maker := MAKES.search(segment)) is not None
-        for name in _NAME.findall(segment, maker.end())
-    )
-    return islice(names, _MAX_MADE)
-
-
-def _leaves(text: str) -> Leaves:
-    words = frozenset(_WORD.findall(text))
-    found = [name for name, signs in _SIGNS.items() if any(sign in text for sign in signs)]
-    found += [name for name, of_it in _WORDS.items() if not words.isdisjoint(of_it)]
-    if any(word[0] == "-" and word[-1] in "oO" for word in words):
-        found.append("file")
-    return frozenset(found)
-
-
-_known_look = lru_cache(maxsize=4_096)(_look)
-
-
-def _texts(arguments: str, *, is_file: bool) -> str:
+        return PastCall(name, arguments)
     texts = every_text(value_of(arguments))
     if is_file:
         # content says nothing about where it is, but for a patch, which names its files
@@ -164,7 +113,38 @@ def _texts(arguments: str, *, is_file: bool) -> str:
             "\n".join(_PATCHED.findall(text[:_MAX_TEXT])) if "\n" in text else text[:_MAX_PATH]
             for text in texts
         )
-    return _SILENT.sub("", "\n".join(texts)[:_MAX_TEXT]).translate(_PLAIN)
+    spoken = "\n".join(texts)[:_MAX_TEXT]
+    if is_file:
+        spoken = "> " + spoken.replace("\n", "\n> ")
+    text = _SILENT.sub("", spoken).translate(_PLAIN)
+    marks = frozenset(_MARKS[token] for token in _TOKEN.findall(text) if token in _MARKS)
+    if is_file:
+        marks &= {"address"}
+    names = [*islice(_made(text), _MAX_NAMES)]
+    addresses = _ADDRESS.findall(text)[:64] if names and "address" in marks else ()
+    folders: list[str] = []
+    if not is_file:
+        names += _SET.findall(text)
+        names += ["git"] if "config" in text else []
+        folders += _CHANGES.findall(_ASIDE.sub("", spoken)) if "folder" in marks else ()
+    return PastCall(
+        name,
+        arguments,
+        marks,
+        frozenset(names),
+        tuple(dict.fromkeys(addresses)),
+        tuple(folders[-_MAX_CHANGES:]),
+        text,
+    )
+
+
+_known_look = lru_cache(maxsize=4_096)(_look)
+
+
+def _made(text: str) -> Iterator[str]:
+    for segment in _SEGMENT.findall(text):
+        if (maker := _MAKES.search(segment)) is not None:
+            yield from _NAME.findall(segment, maker.end())
 
 
 def value_of(arguments: str) -> dict[str, object]:
@@ -180,11 +160,9 @@ def value_of(arguments: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-# -- what a call did, as the reader of shell texts takes it
-
-
 def steps_of(call: PastCall) -> tuple[EarlierStep, ...]:
-    """Return what a call ran, wrote, moved and fetched, in its order."""
+    """Return what a call ran, wrote, moved and fetched, in its order, as the reader of shell texts
+    takes it."""
     take = _known_steps if len(call.arguments) <= _MOST_REMEMBERED else _steps
     return take(call.name, call.arguments)
 
@@ -199,7 +177,7 @@ def _steps(name: str, arguments: str) -> tuple[EarlierStep, ...]:
         )
         for text in surface.shell
     ]
-    old = next((text for key in ("old_string", "old_str") if (text := str(value.get(key, "")))), "")
+    old = str(value.get("old_string") or value.get("old_str") or "")
     edits = not _EDITS.isdisjoint(value)
     steps += [
         EarlierStep(use.content, use.path, adds=edits, old=old)
@@ -217,33 +195,12 @@ def as_commands(name: str, surface: Surface) -> list[str]:
     copies, downloads and uploads."""
     paths = {use.does: quoted(use.path) for use in surface.paths}
     url = quoted(surface.urls[0].url) if surface.urls else ""
-    target = paths.get("write", "") if not any(use.content for use in surface.paths) else ""
+    target = "" if any(use.content for use in surface.paths) else paths.get("write", "")
     if url and not target and tool_words(name) & GETS:
         target = paths.get("read", "")
-    if url and target:
-        return [f"curl -o {target} {url}"]
-    if url and "read" in paths:
-        return [f"curl -T {paths['read']} {url}"]
-    if target and "delete" in paths:
-        return [f"mv {paths['delete']} {target}"]
-    if target and "read" in paths:
-        return [f"cp {paths['read']} {target}"]
-    return []
-
-
-_CDS = re.compile(
-    r"(?m)(?:^|[;&|{]|\bdo\b|\bthen\b)[ \t]{0,40}"
-    r"((?:cd|pushd|popd)\b(?:[ \t]{1,8}[^\s;&|(){}]+){0,4})"
-    r"(?=[ \t]{0,8}(?:$|[;&|]))"
-)
-
-
-def folders_of(call: PastCall) -> list[str]:
-    """Return the last commands of a call by which its shell went to other folders."""
-    found = [
-        change
-        for step in steps_of(call)
-        if not step.path and not step.is_apart
-        for change in _CDS.findall(step.text[-_MAX_LOOKED_AT:])
-    ]
-    return found[-_MAX_CHANGES:]
+    if url:
+        word = f"curl -o {target}" if target else f"curl -T {paths.get('read')}"
+        return [f"{word} {url}"] if target or "read" in paths else []
+    verb = "mv" if "delete" in paths else "cp"
+    source = paths.get("delete") or paths.get("read")
+    return [f"{verb} {source} {target}"] if target and source else []

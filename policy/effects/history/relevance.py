@@ -1,5 +1,5 @@
-"""Which earlier calls matter for a call: those that made what it names, went to the folder in which
-it runs, set what it reads, or fetched what it may run.
+"""Which earlier calls matter for a call: those that made or set what it names, went to the folder
+in which it runs, made links, or fetched what it may run.
 
 Must not know: how anything is read.
 """
@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from policy.effects.history.past_calls import PastCall, folders_of, steps_of
+from policy.effects.history.past_calls import PastCall, steps_of
 from policy.effects.places import Places
 from policy.effects.shell.run.resolving import EarlierStep
 from policy.effects.touch import Touch
@@ -32,8 +32,11 @@ _ONLY_READ = frozenset(
 )
 """Commands that neither run a file nor send anything."""
 _TOKEN = re.compile(r"[\w.~@%+/-]{2,200}")
-_ABSOLUTE = re.compile(r"(?:cd|pushd)(?:[ \t]+-[LPe])*(?:[ \t]+[\"']?(?:[/~]|\$\{?HOME\b).*)?")
-_LITERAL = re.compile(r"cd[ \t]+([/~][\w./-]*)")
+_ABSOLUTE = re.compile(
+    r"(?:cd|pushd)(?:[ \t]+-[LPe])*"
+    r"(?:[ \t]+(?:([/~][\w./-]*)|[\"']?(?:[/~]|\$\{?HOME\b).*))?"
+)
+"""A change of the folder that says all of it, and where to if that is plain."""
 _USER_FOLDERS = frozenset(
     "desktop documents downloads library movies music pictures photos public videos appdata"
     " onedrive dropbox".split()
@@ -41,30 +44,30 @@ _USER_FOLDERS = frozenset(
 
 
 class Wants(msgspec.Struct, frozen=True):
-    """What a call may build on. `names`: of files and variables that it mentions; `commands`: that
-    it runs; `opens`: it runs files or sends something."""
+    """What a call may build on. `names`: of files, variables and commands that it mentions;
+    `opens`: it runs files or sends some."""
 
     names: frozenset[str]
-    commands: frozenset[str]
     opens: bool
 
 
 def wants_of(touch: Touch, *, sends: bool) -> Wants:
     """Return what a call may build on, from what is known of it alone. `sends`: it sends files."""
-    names: dict[str, None] = {}
+    names = {command.name: None for command in touch.commands}
+    opens = sends or not _ONLY_READ.issuperset(names)
+    files = [use.path for use in touch.surface.paths]
     for command in touch.commands:
         # a program's name is that of a file where it says its folder
         first = 0 if command.words and "/" in command.words[0].known else 1
         words = [*command.words[first:], *(redirect.target for redirect in command.redirects)]
         if command.stdin.path is not None:
             words.append(command.stdin.path)
-        for word in words[:_MAX_NAMES]:
-            names |= dict.fromkeys((*_names_in(word.known), *word.variables))
-        names |= dict.fromkeys(command.stdin.variables)
-    for use in touch.surface.paths:
-        names |= dict.fromkeys(_names_in(use.path))
-    commands = frozenset(command.name for command in touch.commands)
-    return Wants(frozenset([*names][:_MAX_NAMES]), commands, sends or not commands <= _ONLY_READ)
+        files += [word.known for word in words[:_MAX_NAMES]]
+        for variables in (command.stdin.variables, *(word.variables for word in words)):
+            names |= dict.fromkeys(variables)
+    if opens:
+        names |= {"PATH": None} | dict.fromkeys(name for file in files for name in _names_in(file))
+    return Wants(frozenset(islice(names, _MAX_NAMES)), opens)
 
 
 def _names_in(word: str) -> Iterator[str]:
@@ -74,7 +77,7 @@ def _names_in(word: str) -> Iterator[str]:
         word = _OPTION.sub("", word[:4_096], count=1)
     for piece in _SEPARATED.split(word[:4_096])[:8]:
         steps = _GLOBBED.sub("*", piece).rstrip("/").split("/")
-        yield from steps[-_MAX_DEPTH:]
+        yield from (step for step in steps[-_MAX_DEPTH:] if step.strip("*."))
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -101,95 +104,54 @@ def stays_in(folder: str, ago: int, places: Places) -> bool:
 
 def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:
     """Choose among earlier calls, newest first."""
-    return _Choice(before, wants, places).choose()
+    fetches = (
+        place
+        for place, past in enumerate(before)
+        if wants.opens
+        and any(places.host_scope(host) not in ("loopback", "listed") for host in past.addresses)
+    )
+    foreign = frozenset(islice(fetches, _MAX_FOREIGN))
+    names = set(wants.names)
+    begins = tuple(name[:-1] for name in names if name.endswith("*"))
 
-
-class _Choice:
-    def __init__(self, before: Sequence[PastCall], wants: Wants, places: Places) -> None:
-        self._before, self._wants, self._places = before, wants, places
-        self._names = dict.fromkeys(name for name in wants.names if name[-1:] not in ("", "*", "."))
-        self._prefixes = [name[:-1] for name in wants.names if name[1:][-1:] == "*"]
-        foreign = (
-            place
-            for place, past in enumerate(before)
-            if past.addresses and "file" in past.leaves and wants.opens and self._is_foreign(past)
-        )
-        self._foreign = frozenset(
-            place for place in islice(foreign, _MAX_FOREIGN) if steps_of(before[place])
+    def is_named(made: frozenset[str]) -> bool:
+        return not made.isdisjoint(names) or (
+            bool(begins) and any(name.startswith(begins) for name in made)
         )
 
-    def choose(self) -> Chosen:
-        taken: list[tuple[EarlierStep, ...]] = []
-        calls = chars = folders = 0
-        is_whole, is_rooted = True, False
-        for place, past in enumerate(self._before):
-            is_full = calls >= MAX_STEPS or chars + len(past.arguments) > _MAX_CHARS
-            if place in self._foreign or (not is_full and self._matters(past) and steps_of(past)):
-                if is_full:
-                    is_whole = False
-                    continue
-                calls, chars = calls + 1, chars + len(past.arguments)
-                taken.append(steps_of(past))
-                self._look_behind(past)
-                is_rooted = is_rooted or any(map(_ABSOLUTE.fullmatch, folders_of(past)))
-            elif "folder" in past.leaves and not is_rooted and folders < _MAX_FOLDERS:
-                changes = folders_of(past)
-                folders += bool(changes)
-                is_rooted = any(map(_ABSOLUTE.fullmatch, changes))
-                taken.append((EarlierStep("\n".join(changes)),) if changes else ())
-        steps = tuple(step for steps in reversed(taken) for step in steps)
-        if not calls and self._stays(steps):
-            return Chosen()
-        return Chosen(steps, is_whole, bool(self._foreign))
+    signs = {"link", "archive"} if foreign else {"link"}
+    taken: list[tuple[EarlierStep, ...]] = []
+    calls = chars = folders = 0
+    is_whole, is_rooted = True, False
+    for place, past in enumerate(before):
+        if place in foreign or not past.marks.isdisjoint(signs) or is_named(past.names):
+            if calls >= MAX_STEPS or chars + len(past.arguments) > _MAX_CHARS:
+                is_whole = is_whole and place not in foreign
+                continue
+            calls, chars = calls + 1, chars + len(past.arguments)
+            taken.append(steps_of(past))
+            if len(names) < 2 * _MAX_NAMES:
+                # what a file was made of may have been made before
+                tokens = _TOKEN.findall(past.text[:2_048])[:_MAX_NAMES]
+                names.update(
+                    name
+                    for token in tokens
+                    if "/" in token or "." in token
+                    for name in _names_in(token)
+                )
+        elif past.folders and not is_rooted and folders < _MAX_FOLDERS:
+            folders += 1
+            taken.append((EarlierStep("\n".join(past.folders)),))
+        is_rooted = is_rooted or any(map(_ABSOLUTE.fullmatch, past.folders))
+    steps = tuple(step for steps in reversed(taken) for step in steps)
+    if not calls and not _leads_away("\n".join(step.text for step in steps), places):
+        return Chosen()
+    return Chosen(steps, is_whole, bool(foreign))
 
-    def _is_foreign(self, past: PastCall) -> bool:
-        return any(
-            self._places.host_scope(address) not in ("loopback", "listed")
-            for address in past.addresses
-        )
 
-    def _matters(self, past: PastCall) -> bool:
-        leaves = past.leaves
-        if "link" in leaves:
-            return True
-        if self._foreign and not leaves.isdisjoint(("archive", "branch")):
-            # it may hold what was fetched, under names that nobody knows
-            return True
-        if "setting" in leaves and self._is_set(past.text):
-            return True
-        return "file" in leaves and self._wants.opens and self._makes_named(past.makes)
-
-    def _makes_named(self, makes: frozenset[str]) -> bool:
-        return not makes.isdisjoint(self._names) or any(
-            name.startswith(prefix) for prefix in self._prefixes for name in makes
-        )
-
-    def _is_set(self, text: str) -> bool:
-        wants = self._wants
-        return (
-            (wants.opens and "PATH=" in text)
-            or ("git" in wants.commands and "config" in text)
-            or any(f"{name}=" in text for name in wants.names if name)
-            or any(
-                f"alias {name}=" in text or f"{name}()" in text or f"function {name}" in text
-                for name in wants.commands
-                if name
-            )
-        )
-
-    def _look_behind(self, past: PastCall) -> None:
-        """What a file was made of may have been made before."""
-        for token in _TOKEN.findall(past.text[:2_048]):
-            if len(self._names) >= 2 * _MAX_NAMES:
-                break
-            if "/" in token or "." in token:
-                self._names |= dict.fromkeys(filter(None, _names_in(token)))
-
-    def _stays(self, steps: Sequence[EarlierStep]) -> bool:
-        """Do they lead to a folder that the project is, or may be? Then nothing is different."""
-        changes = "\n".join(step.text for step in steps)
-        match = _LITERAL.fullmatch(changes)
-        if match is None:
-            return not changes
-        is_kept = stays_in(match[1], 1, self._places)
-        return not is_kept or self._places.place(match[1]).path == "."
+def _leads_away(changes: str, places: Places) -> bool:
+    """Do changes of the folder lead to another than the project is, or may be?"""
+    change = _ABSOLUTE.fullmatch(changes)
+    if change is None or not change[1]:
+        return bool(changes)
+    return stays_in(change[1], 1, places) and places.place(change[1]).path != "."

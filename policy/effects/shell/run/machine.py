@@ -55,6 +55,8 @@ class Machine(AssigningState):
         super().__init__(home, project)
         self.expander = Expander(self)
         self.dispatch = dispatch
+        self.is_past = False
+        """Does it run what ran before the text?"""
 
     def program(
         self,
@@ -147,7 +149,10 @@ class Machine(AssigningState):
             case Simple():
                 return self.simple(node, stdin)
             case Seq():
-                outs = [self.run(item, stdin) for item, _ in node.items]
+                outs = [
+                    self.isolated(item, stdin) if is_aside else self.run(item, stdin)
+                    for item, is_aside in node.items
+                ]
                 return outs[0] if len(outs) == 1 else self.together(outs)
             case AndOrList():
                 return self.chain(node, stdin)
@@ -231,7 +236,9 @@ class Machine(AssigningState):
         for place, item in enumerate(node.items):
             start = len(self.drafts)
             fed = out
-            out = self.isolated(item, fed) if place < len(node.items) - 1 else self.run(item, fed)
+            # few shells run the last one themselves: that counts where it makes a text worse
+            is_aside = self.is_past or place < len(node.items) - 1
+            out = self.isolated(item, fed) if is_aside else self.run(item, fed)
             if fed is not None and place:
                 for index in fed.commands:
                     if len(self.drafts) > start and self.drafts[index].feeds is None:

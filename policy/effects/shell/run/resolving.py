@@ -128,6 +128,7 @@ def _run_earlier(machine: Machine, steps: Sequence[EarlierStep], keeps: Keeps) -
     """
     is_whole = True
     values = machine.variables.values
+    machine.is_past = True
     for number, step in enumerate(steps):
         machine.budget = StepBudget(max(_LEAST_NODES, MAX_NODES // len(steps)))
         folder = values.pop("PWD", None) if step.is_apart else values.get("PWD")
@@ -149,7 +150,7 @@ def _run_earlier(machine: Machine, steps: Sequence[EarlierStep], keeps: Keeps) -
     machine.called.update(machine.functions)
     machine.reasons.clear()
     machine.variables.noted.clear()
-    machine.budget = StepBudget()
+    machine.budget, machine.is_past = StepBudget(), False
     return is_whole
 
 
