@@ -13,8 +13,7 @@ from itertools import islice
 
 from policy.effects.argument_values import quoted
 from policy.effects.tools.commands import StandIn
-from policy.effects.tools.table import sections
-from policy.word_tables import by_word
+from policy.word_tables import by_word, sections
 
 _UNKNOWN = "powershell"
 _MAX_CHARS, _MAX_TOKENS, _MAX_DEPTH = 16_384, 3_000, 6

@@ -12,8 +12,8 @@ from typing import Any
 
 from policy.effects.argument_names import key_of
 from policy.effects.effect import Effect, Kind
-from policy.effects.tools.table import known_tool, parts_of, sections
-from policy.word_tables import by_word
+from policy.effects.tools.table import known_tool, parts_of
+from policy.word_tables import by_word, sections
 
 _VERB_KEYS = frozenset(
     "operation action method verb command subcommand sub_command op operation_name".split()

@@ -7,13 +7,12 @@ Must not know: which effects anything has.
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from importlib import resources
 
 import msgspec
 
 from policy.effects.argument_names import key_of
 from policy.patterns import names_of
-from policy.word_tables import by_word
+from policy.word_tables import by_word, data
 
 ROLES: Mapping[str, str] = {
     "shell": "command",
@@ -62,18 +61,6 @@ class KnownTool(msgspec.Struct, frozen=True):
     words: frozenset[str] = frozenset()
     roles: Mapping[str, str] = _NO_ROLES
     command: str = ""
-
-
-def data(name: str) -> str:
-    """Return a table of `policy/data` without its comments."""
-    text = resources.files("policy").joinpath("data", name).read_text(encoding="utf-8")
-    return re.sub(r"(?m)^#.*\n", "", text).strip()
-
-
-def sections(name: str) -> dict[str, str]:
-    """Return the parts of a file by the headings over them."""
-    parts = re.split(r"(?m)^\[(\w+)\]\n", re.sub(r"\n{2,}", "\n", data(name)))
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def read_row(text: str) -> KnownTool:
