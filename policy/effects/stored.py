@@ -9,7 +9,7 @@ Only the text that is written is examined, which may be part of a file.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from policy.effects.argument_values import quoted
 from policy.effects.effect import Effect, Scope
 from policy.effects.network import LISTED, host_scope
-from policy.effects.paths import place
+from policy.effects.paths import PathTarget, place
 from policy.word_tables import patterns, rows_of, sections
 
 MAX_CHARS = 65_536
@@ -209,14 +209,26 @@ def handed_over(content: str, *, is_applied: bool = False) -> Iterator[Effect]:
         return
     for flag in islice(_IS["host_flags"].finditer(content), _MAX_HANDED):
         yield Effect.of("privilege", "root", " ".join(flag[0].split())[:80], by="manifest")
-    for mount in islice(_IS["mounts"].finditer(content), _MAX_HANDED):
-        where = place(mount[1] or mount[3] or mount[5])
-        is_read_only = bool(mount[6])
-        if _IS["engine"].search(where.path) and not is_read_only:
-            yield Effect.of("privilege", "root", where.path, by="manifest")
-        elif where.scope == "root" or (_IS["holes"].match(where.path) and not is_read_only):
-            yield Effect.of("privilege", where.scope, where.path, wide=True, by="manifest")
-        elif where.scope == "credentials":
-            yield Effect.of("read", "credentials", where.path, by="manifest")
+    yield from mounted(content)
     if is_applied and _IS["binds"].search(content) and _IS["binds_all"].search(content):
         yield Effect.of("privilege", "service", "cluster-admin", by="manifest")
+
+
+def mounted(
+    content: str,
+    place_of: Callable[[str], PathTarget] = place,
+    *,
+    by: str = "manifest",
+    is_applied: bool = False,
+) -> Iterator[Effect]:
+    """Yield what containers reach of the machine by the folders that they are handed. `is_applied`:
+    an engine's socket counts even where it is for reading."""
+    for mount in islice(_IS["mounts"].finditer(content), _MAX_HANDED):
+        where = place_of(mount[1] or mount[3] or mount[5])
+        is_read_only = bool(mount[4] or mount[6])
+        if _IS["engine"].search(where.path) and (is_applied or not is_read_only):
+            yield Effect.of("privilege", "root", where.path, by=by)
+        elif where.scope == "root" or (_IS["holes"].match(where.path) and not is_read_only):
+            yield Effect.of("privilege", where.scope, where.path, wide=True, by=by)
+        elif where.scope == "credentials" or _IS["holds_keys"].match(where.path):
+            yield Effect.of("read", "credentials", where.path, by=by)

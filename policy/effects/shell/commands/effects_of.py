@@ -307,7 +307,7 @@ class _Text:
         fetched it just now."""
         if not command.words:
             return
-        cloud_commands.service(command, findings)
+        cloud_commands.service(command, args_of(command), findings)
         sending.add_hosts(command, findings)
 
     # -- programs

@@ -4,9 +4,8 @@ options change the effect."""
 import re
 from functools import cache
 
-from policy.effects.effect import Scope
 from policy.effects.shell.command import Command, Word
-from policy.effects.shell.commands.args import Args, args_of, full_name, tail
+from policy.effects.shell.commands.args import Args, args_of, full_name
 from policy.effects.shell.commands.file_table import LINES, RUNS
 from policy.effects.shell.commands.finding_files import find
 from policy.effects.shell.commands.findings import Findings, Handler
@@ -221,76 +220,11 @@ def _move(word: Word, findings: Findings) -> None:
             findings.add("delete", place.scope, place.path, wide=place.whole)
 
 
-def _rsync(command: Command, args: Args, findings: Findings) -> None:
-    *sources, target = args.operands or (Word(""),)
-    remote = [word for word in args.operands if is_remote(word)]
-    for word in sources:
-        if not is_remote(word):
-            findings.read(word, wide=args.has("-a|-r|--archive|--recursive"))
-    if args.has("--remove-source-files"):
-        findings.delete(*(word for word in sources if not is_remote(word)), wide=True)
-    if is_remote(target):
-        findings.reach(target, sends=True, account=True)
-        if args.has(
-            (
-                "--delete|--delete-after|--delete-before|--delete-excluded|--delete-during|--del|"
-                "--delete-delay"
-            ),
-        ):
-            scope = _remote_scope(target, findings)
-            findings.add(
-                "delete",
-                scope,
-                target.known,
-                wide=scope != "unknown" or any("empty" in word.known for word in sources),
-            )
-    else:
-        for word in remote:
-            name = word.known.rpartition("/")[2]
-            findings.downloads += [
-                (findings.place(Word(path)).path, findings.reach(word))
-                for path in (target.known, f"{target.known}/{name}")
-            ]
-        if sources:
-            findings.write(target)
-            if any(flag.startswith("--del") for flag in args.flags):
-                # what is not in the source goes; an empty source is a way to delete a tree
-                empty = any(
-                    "empty" in word.known
-                    or findings.place(word).scope == "temp"
-                    or word.text is None
-                    for word in sources
-                )
-                for place in findings.places(target):
-                    findings.add(
-                        "delete",
-                        place.scope,
-                        place.path,
-                        wide=empty or place.whole or place.scope not in ("home", "unknown"),
-                    )
-    for log in args.all("--log-file"):
-        findings.write(log)
-
-
 def is_remote(word: Word) -> bool:
     """Is it `host:path`, `user@host:path` or a URL?"""
     return bool(
         re.match(r"(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z)|[a-z]+://|.*@.*:", word.known)
     ) and not word.known.startswith(("/", "./", "~"))
-
-
-def _remote_scope(word: Word, findings: Findings) -> Scope:
-    path = word.known.partition(":")[2]
-    return findings.place(Word(path)).scope if path.startswith(("/", "~")) else "unknown"
-
-
-def _dd(command: Command, args: Args, findings: Findings) -> None:
-    for word in command.words[1:]:
-        text = word.known
-        if text.startswith("if="):
-            findings.read(tail(word, 3))
-        elif text.startswith("of="):
-            findings.write(tail(word, 3))
 
 
 _TAR = tuple(
@@ -335,23 +269,12 @@ def _joined(folder: Word, word: Word) -> Word:
     return Word(f"{folder.text}/{word.text}", is_glob=word.is_glob)
 
 
-def _gzip(command: Command, args: Args, findings: Findings) -> None:
-    """They read a file and put another in its place."""
-    for word in args_of(command, ("-S", "-o", "-T", "-p", "-b")).operands:
-        place = findings.place(word)
-        findings.reads.append(place)
-        if place.scope not in ("system", "unknown"):
-            findings.write(word)
-
-
 HANDLERS: dict[str, Handler] = rows(
     r"""
 find gfind
     -> call find
-rsync : -e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file
-    -> call rsync
 dd gdd dcfldd
-    -> call dd
+    -> reads words:if=(.*) ; writes words:of=(.*)
 tar gtar bsdtar
     -> call tar
 unzip bsdunzip unar unrar : -x -i -P -b -t -d -o -w -p
@@ -367,8 +290,9 @@ zip : -x -i -P -b -t -d -o -w -p
     1~(?i)[xelt] -> reads 2
     + -> writes 2 ; reads 3- wide
     -m|--move|-sdel -> deletes 3- wide
-gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli
-    -> call gzip
+gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli : -S -o -T -p -b
+    + -> reads operands
+    !@operands=system|unknown -> writes operands
 truncate : -s -r -l -o --size --reference
     + -> writes operands
     -s|--size=0+[a-zA-Z]* -> deletes operands
@@ -389,9 +313,6 @@ ssh-keygen ssh-add : -f -t -b -C -N -P -a -m -E -R -F -I -n -s -V -z -Y -O -D
     -A -> write system /etc/ssh
 """,
     find=find,
-    rsync=_rsync,
-    dd=_dd,
     tar=_tar,
-    gzip=_gzip,
 )
 """`ssh-keygen -y` opens a private key, and `-p -N ''` takes its passphrase off."""
