@@ -85,15 +85,14 @@ class _Finder(ShellTexts):
         effects: tuple[Effect, ...] = ()
         if not stands_for and not self._shell and not self._sql:
             effects = effects_there(call.name, call.server, call.value)
-        sorts = (self._shell, self._paths, self._urls, self._sql)
-        cut = any(len(sort) > MAX_PARTS for sort in sorts)
-        shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
-        first = slice(MAX_PARTS)
-        parts = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
+        most = max(map(len, (self._shell, self._paths, self._urls, self._sql)))
         return Surface(
-            *parts,
+            tuple(self._shell)[:MAX_PARTS],
+            tuple(self._paths)[:MAX_PARTS],
+            tuple(self._urls)[:MAX_PARTS],
+            tuple(self._sql)[:MAX_PARTS],
             tuple(self._messages()),
-            self._is_whole and not cut,
+            self._is_whole and most <= MAX_PARTS,
             tuple(self._unread),
             effects,
             call.known is not None or bool(client_of(call.name, call.server)),

@@ -11,62 +11,61 @@ _WORD = re.compile(r"[\w-]{1,64}")
 _SHELLS = tuple("sh bash zsh /bin/sh /bin/bash /bin/zsh /usr/bin/bash /usr/bin/zsh".split())
 
 
+_PARTS = {"env": dict, "input": str, "directory": str, "args": list}
+"""Arguments that go with a command, and what they are then."""
+
+
 class ShellTexts(PartsFound):
     """The part of a call that runs: texts for a shell, and code."""
 
     def _commands(self, args: ArgumentGroup) -> None:
         keys, within = args.keys, args.within
-        env = stdin = folder = of_env = of_stdin = of_args = of_folder = ""
-        words: list[str] = []
+        parts: dict[str, tuple[str, Json]] = {}
+        for name, key in keys.items():
+            for kind, sort in _PARTS.items():
+                if key in KEYS[kind] and isinstance(args.values[name], sort):
+                    parts[kind] = (name, args.values[name])
+                    break
+        of_env, variables = parts.get("env", ("", {}))
+        sets = [
+            f"export {name}={quoted(str(value))}; "
+            for name, value in variables.items()
+            if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+        ]
+        env, of_env = "".join(sets), of_env if len(sets) == len(variables) else ""
+        of_stdin, stdin = parts.get("input", ("", ""))
+        of_folder, folder = parts.get("directory", ("", ""))
+        of_args, items = parts.get("args", ("", []))
+        if not is_flat(items):
+            # what the tool makes of lists within it nobody knows
+            self._unread |= {} if self._is_sql else {within or of_args: None}
+            of_args = ""
+        words = [str(word) for word in items if isinstance(word, str | int | float)]
         for name, key in keys.items():
             item = args.values[name]
-            if key in KEYS["env"] and isinstance(item, dict):
-                sets = [
-                    f"export {k}={quoted(str(v))}; "
-                    for k, v in item.items()
-                    if re.fullmatch(r"[A-Za-z_]\w*", k, re.ASCII)
-                ]
-                of_env, env = name if len(sets) == len(item) else "", "".join(sets)
-            elif key in KEYS["input"] and isinstance(item, str):
-                of_stdin, stdin = name, item
-            elif key in KEYS["directory"] and isinstance(item, str) and len(item) <= 4_096:
-                of_folder, folder = name, item
-            elif key in KEYS["args"] and isinstance(item, list):
-                of_args = name if is_flat(item) else ""
-                if not of_args and not self._is_sql:
-                    # what the tool makes of lists within it nobody knows
-                    self._unread[within or name] = None
-                words = [str(word) for word in item if isinstance(word, str | int | float)]
-        for name, key in keys.items():
-            item, argument = args.values[name], within or name
-            is_command = key in KEYS["shell"] and not self._is_other(name, key, item)
-            if (
-                key == "shell"
-                and item in _SHELLS
-                and not KEYS["shell"].isdisjoint({*keys.values()} - {key})
-            ):
+            others = {*keys.values()} - {key}
+            if key == "shell" and item in _SHELLS and others & KEYS["shell"]:
                 # which one reads the command
                 self._taken.add(name)
                 continue
+            is_command = key in KEYS["shell"] and not self._is_other(name, key, item)
+            is_program = bool(words) and key in KEYS["program"]
             if not is_command and not (self._is_shell and key in KEYS["script"]):
-                if words and key in KEYS["program"] and isinstance(item, str) and item:
-                    self._add_shell(env + " ".join([item, *map(quoted, words)]), argument, folder)
-                    self._taken |= {name, of_args, of_env, of_folder}
-                continue
-            if (key in KEYS["args"] or key in KEYS["input"]) and any(
-                k in KEYS["program"] or k in KEYS["shell"] for k in keys.values()
-            ):
+                if not is_program or not isinstance(item, str) or not item:
+                    continue
+            elif key in KEYS["args"] | KEYS["input"] and others & (KEYS["program"] | KEYS["shell"]):
                 # goes with its program
                 continue
-            for text in texts_in(item, many=key.endswith("s") and key not in KEYS["args"]):
+            is_many = key.endswith("s") and key not in KEYS["args"]
+            for text in texts_in(item, many=is_many):
                 self._taken |= {of_env, of_folder}
-                if words and key in KEYS["program"]:
+                if is_program:
                     self._taken.add(of_args)
                     text = " ".join([text, *map(quoted, words)])
                 if stdin and key not in KEYS["input"]:
                     self._taken.add(of_stdin)
                     text = f"{text} <<< {quoted(stdin)}"
-                self._add_shell(env + text, argument, folder)
+                self._add_shell(env + text, within or name, folder if len(folder) <= 4_096 else "")
             self._take(name, item)
 
     def _is_other(self, name: str, key: str, item: Json) -> bool:

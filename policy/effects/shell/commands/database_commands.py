@@ -109,10 +109,10 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
     text = _CLIENT_LINE.sub("", text).strip()
     if not text:
         return
-    findings.sql_read[0] += _TOKENS_A_TEXT + (
+    findings.earlier.sql_read[0] += _TOKENS_A_TEXT + (
         len(_TOKENS.findall(text)) if len(text) <= MAX_SQL_CHARS else _MAX_SQL_TOKENS
     )
-    if findings.sql_read[0] > _MAX_SQL_TOKENS:
+    if findings.earlier.sql_read[0] > _MAX_SQL_TOKENS:
         findings.unsure.append("size: more SQL than is read")
         return
     reading = read_sql(text, dialect)

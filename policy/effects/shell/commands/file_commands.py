@@ -120,9 +120,8 @@ def by_table(command: Command, findings: Findings) -> bool:
         roles = roles[1:]
     if args.has("-t|--target-directory") and roles[-1:] == ("w",):
         roles = roles[:-1]
-    for role, words in _share(roles, args.operands):
-        for word in words:
-            _apply(role, word, args, findings)
+    for place, word in enumerate(args.operands if roles else ()):
+        _apply(_role_at(place, roles, len(args.operands)), word, args, findings)
     if command.name.endswith(("grep", "rg", "ag", "ack")):
         _hunts(args, findings)
     if command.name in _EDITORS:
@@ -142,74 +141,49 @@ _HUNTED = re.compile(r"(?i)passw|secret|api.?key|token|credential|private.?key|A
 def _hunts(args: Args, findings: Findings) -> None:
     """Whoever looks for passwords in whole homes or systems reads those that are there."""
     texts = [*args.texts[:1], *(word.known for word in args.all("-e|--regexp"))]
-    wide = [
-        place
-        for place in findings.reads
-        if place.scope in ("root", "home") or (place.scope == "system" and place.whole)
-    ]
-    is_deep = args.has("-r|-R|--recursive") or findings.command.name in (
-        "rg",
-        "ag",
-        "ack",
-        "rgrep",
-    )
-    is_hunted = any(_HUNTED.search(text) for text in texts)
+    is_deep = args.has("-r|-R|--recursive") or findings.command.name in _ARE_DEEP
     if (
         is_deep
-        and is_hunted
-        and any(place.path not in (".", "..") and place.whole for place in wide)
+        and any(map(_HUNTED.search, texts))
+        and any(
+            place.whole and place.scope in ("root", "home", "system")
+            for place in findings.reads
+            if place.path not in (".", "..")
+        )
     ):
         findings.add("read", "credentials", texts[0], wide=True)
         findings.is_secret = True
 
 
-def _share(
-    roles: tuple[str, ...], operands: tuple[Word, ...]
-) -> list[tuple[str, tuple[Word, ...]]]:
-    """Hand the operands out to roles: the one with `+` or `*` takes what the others leave."""
-    many = next((i for i, role in enumerate(roles) if role[-1] in "+*"), None)
-    if many is None:
-        return [(role, (word,)) for role, word in zip(roles, operands, strict=False)]
-    after = len(roles) - many - 1
-    if roles[many][-1] == "+" and len(operands) <= after:
-        # `ln x`: one operand is the first kind
-        after = 0
-    end = len(operands) - after
-    shared: list[tuple[str, tuple[Word, ...]]] = [
-        (role, (word,)) for role, word in zip(roles[:many], operands, strict=False)
-    ]
-    shared.append((roles[many][0], operands[min(many, end) : end]))
-    if after:
-        shared += [
-            (role, (word,)) for role, word in zip(roles[many + 1 :], operands[end:], strict=False)
-        ]
-    return shared
+_ARE_DEEP = ("rg", "ag", "ack", "rgrep")
+
+
+def _role_at(place: int, roles: tuple[str, ...], count: int) -> str:
+    """Return the role of one of `count` operands: one with `+` leaves the last to the next, one
+    with `*` is the last."""
+    if roles[0][-1] == "+":
+        return roles[-1] if place == count - 1 > 0 else roles[0]
+    if place < len(roles):
+        return roles[place]
+    return roles[-1] if roles[-1][-1] == "*" else "t"
 
 
 def _apply(role: str, word: Word, args: Args, findings: Findings) -> None:
     name = findings.command.name
     recursive = args.has("-r|-R|--recursive|-d|--dir|-a|--archive")
-    match role[0]:
-        case "r":
-            if word.text != "-":
-                findings.read(word, wide=recursive)
-        case "w":
-            if name in _EDITORS:
-                if not re.match(r"[+:]", word.known):
-                    findings.write(word)
-            elif word.text != "-":
-                findings.write(word)
-        case "d":
-            if name == "rmdir":
-                # only what is empty goes
-                place = findings.place(word)
-                findings.add("delete", place.scope, place.path)
-            else:
-                findings.delete(word, wide=recursive or name == "srm" or word.is_many)
-        case "m":
-            _move(word, findings)
-        case _:
-            pass
+    is_file = word.text != "-" and not (name in _EDITORS and re.match(r"[+:]", word.known))
+    if role[0] == "r" and is_file:
+        findings.read(word, wide=recursive)
+    elif role[0] == "w" and is_file:
+        findings.write(word)
+    elif role[0] == "d" and name == "rmdir":
+        # only what is empty goes
+        place = findings.place(word)
+        findings.add("delete", place.scope, place.path)
+    elif role[0] == "d":
+        findings.delete(word, wide=recursive or name == "srm" or word.is_many)
+    elif role[0] == "m":
+        _move(word, findings)
 
 
 def _move(word: Word, findings: Findings) -> None:
