@@ -1,15 +1,26 @@
-"""Reads tables of words and what is so of each, which modules hold as text or `policy/data` has."""
+"""Reads tables of words and patterns, which modules hold as text or which lie in `policy/data`."""
 
 import re
 from importlib import resources
 
 
+def rows_of(table: str, *, between: str = "") -> list[str]:
+    """Return the rows. One that goes on does so in indented lines, which are joined by
+    `between`."""
+    return re.sub(r"\n +", between, table.strip()).splitlines()
+
+
 def by_word(table: str) -> dict[str, str]:
-    """Return what stands behind ` :` in the rows, by each word before it. A row that goes on does
-    so in indented lines."""
-    lines = re.sub(r"\n +", " ", table.strip()).splitlines()
-    rows = [line.partition(" :") for line in lines]
+    """Return what stands behind ` :` in the rows, by each word before it."""
+    rows = [row.partition(" :") for row in rows_of(table, between=" ")]
     return {word: text.strip() for words, _, text in rows for word in words.split()}
+
+
+def patterns(table: str) -> dict[str, re.Pattern[str]]:
+    """Return the pattern behind ` : ` in each row, by the name before it."""
+    return {
+        name: re.compile(text) for name, _, text in (r.partition(" : ") for r in rows_of(table))
+    }
 
 
 def data(name: str) -> str:

@@ -10,46 +10,10 @@ Must not know: which effects anything has.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 
 from policy.base import ToolCall
-from policy.effects.argument_names import (
-    BODY_KEYS,
-    BOUND_KEYS,
-    CHOICE_KEYS,
-    CODE_KEYS,
-    CONTENT_KEYS,
-    COPIES,
-    DELETES,
-    EDITOR_COMMANDS,
-    ENGINES,
-    ENV_KEYS,
-    FROM_KEYS,
-    GETS,
-    HEADER_KEYS,
-    HOST_KEYS,
-    METHOD_KEYS,
-    MOVES,
-    NO_TEXT_KEYS,
-    OWN_KEYS,
-    PACKED_KEYS,
-    PATCH_KEYS,
-    PATH_KEYS,
-    PROSE_KEYS,
-    READS,
-    SEARCHES,
-    SOUGHT_KEYS,
-    SQL_KEYS,
-    SQL_QUERY_KEYS,
-    SQL_WORDS,
-    TELLS,
-    TO_KEYS,
-    URL_KEYS,
-    WIDE,
-    WRITES,
-    ArgumentGroup,
-    key_of,
-)
+from policy.effects.argument_names import KEYS, WORDS, ArgumentGroup, key_of
 from policy.effects.argument_values import every_text, pairs, texts_in, unpacked, without_objects
 from policy.effects.effect import Effect
 from policy.effects.patches import files_of
@@ -121,15 +85,14 @@ class _Finder(ShellTexts):
         effects: tuple[Effect, ...] = ()
         if not stands_for and not self._shell and not self._sql:
             effects = effects_there(call.name, call.server, call.value)
-        sorts = (self._shell, self._paths, self._urls, self._sql)
-        cut = any(len(sort) > MAX_PARTS for sort in sorts)
-        shell, paths, urls, sql = self._shell, self._paths, self._urls, self._sql
-        first = slice(MAX_PARTS)
-        parts = (tuple(shell)[first], tuple(paths)[first], tuple(urls)[first], tuple(sql)[first])
+        parts: tuple[Sized, ...] = (self._shell, self._paths, self._urls, self._sql)
         return Surface(
-            *parts,
+            tuple(self._shell)[:MAX_PARTS],
+            tuple(self._paths)[:MAX_PARTS],
+            tuple(self._urls)[:MAX_PARTS],
+            tuple(self._sql)[:MAX_PARTS],
             tuple(self._messages()),
-            self._is_whole and not cut,
+            self._is_whole and max(map(len, parts)) <= MAX_PARTS,
             tuple(self._unread),
             effects,
             call.known is not None or bool(client_of(call.name, call.server)),
@@ -149,11 +112,16 @@ class _Finder(ShellTexts):
 
     def _messages(self) -> Iterator[MessageText]:
         """What a tool that tells others something is given, but the keys by which it gets in."""
-        searches = "search" in self._words and bool(self._words & ENGINES)
-        if self._urls or self._is_shell or self._is_sql or not (self._words & TELLS or searches):
+        searches = "search" in self._words and bool(self._words & WORDS["engines"])
+        if (
+            self._urls
+            or self._is_shell
+            or self._is_sql
+            or not (self._words & WORDS["tells"] or searches)
+        ):
             return
         for name, value in self._call.value.items():
-            if key_of(name) not in OWN_KEYS and (text := "\n".join(every_text(value))):
+            if key_of(name) not in KEYS["own"] and (text := "\n".join(every_text(value))):
                 yield MessageText(text, name)
 
     def _object(self, value: Mapping[str, Json], within: str, depth: int) -> None:
@@ -169,18 +137,20 @@ class _Finder(ShellTexts):
         named = frozenset(keys.values())
         self._taken = taken = self._translated | (self._stood_for if depth == 0 else set())
         self._commands(args)
-        if not named.isdisjoint(CODE_KEYS):
+        if not named.isdisjoint(KEYS["code"]):
             self._code(args)
-        if not named.isdisjoint(PATH_KEYS) or (self._is_file and not named.isdisjoint(PATCH_KEYS)):
+        if not named.isdisjoint(KEYS["path"]) or (
+            self._is_file and not named.isdisjoint(KEYS["patch"])
+        ):
             self._files(args)
         self._addresses(args)
-        if self._is_sql or not named.isdisjoint(SQL_KEYS):
+        if self._is_sql or not named.isdisjoint(KEYS["sql"]):
             self._statements(args)
         nested: list[tuple[str, Json]] = []
         for name, inner in value.items():
             key = keys[name]
-            inner = unpacked(inner) if key in PACKED_KEYS else inner
-            if key in ENV_KEYS or (self._is_shell and key in NO_TEXT_KEYS):
+            inner = unpacked(inner) if key in KEYS["packed"] else inner
+            if key in KEYS["env"] or (self._is_shell and key in KEYS["no_text"]):
                 left = inner
             else:
                 nested.append((name, inner))
@@ -197,16 +167,18 @@ class _Finder(ShellTexts):
 
     def _is_harmless(self, key: str, value: Json) -> bool:
         """Does it hold no text, or none that anybody runs or opens?"""
-        if key in PROSE_KEYS or (key in SOUGHT_KEYS and (self._is_file or bool(self._urls))):
+        if key in KEYS["prose"] or (key in KEYS["sought"] and (self._is_file or bool(self._urls))):
             return isinstance(value, str)
         return all(
-            _NO_WORD.fullmatch(text) or (key in CHOICE_KEYS and _CHOICE.fullmatch(text))
+            _NO_WORD.fullmatch(text) or (key in KEYS["choice"] and _CHOICE.fullmatch(text))
             for text in every_text(value)
         )
 
     def _guess(self, value: Json, argument: str) -> None:
         """Take a text of a tool that nobody knows for a command where it looks like one."""
-        if self._call.known is None and not self._words & (TELLS | READS | SEARCHES):
+        if self._call.known is None and not self._words & (
+            WORDS["tells"] | WORDS["reads"] | WORDS["searches"]
+        ):
             for text in every_text(value):
                 if _LOOKS_LIKE_COMMAND.match(text):
                     self._shell[ShellText(text, argument, is_guess=True)] = None
@@ -222,18 +194,18 @@ class _Finder(ShellTexts):
     # files
 
     def _files(self, args: ArgumentGroup) -> None:
-        value, content = args.values, args.text(CONTENT_KEYS)
+        value, content = args.values, args.text(KEYS["content"])
         command = str(next(iter(args.named(frozenset(("command",))).values()), ""))
-        editor = command if command in EDITOR_COMMANDS else ""
+        editor = command if command in WORDS["editor_commands"] else ""
         is_recursive = args.choice(frozenset(("recursive",))) == "true"
-        is_wide = is_recursive or bool(self._words & WIDE)
+        is_wide = is_recursive or bool(self._words & WORDS["wide"])
         for name, key in args.keys.items():
-            if self._is_file and key in PATCH_KEYS:
+            if self._is_file and key in KEYS["patch"]:
                 for text in texts_in(value[name], many=False):
                     for path, change, added in files_of(text):
                         self._paths[PathUse(path, change, args.within or name, added)] = None
                         self._taken.add(name)
-            if key not in PATH_KEYS or self._is_shell:
+            if key not in KEYS["path"] or self._is_shell:
                 continue
             does = self._does(key, editor, bool(content))
             for path in _path_texts(value[name], is_file=self._is_file):
@@ -244,7 +216,7 @@ class _Finder(ShellTexts):
                     )
                 ] = None
                 if does == "write":
-                    self._taken.update(args.named(CONTENT_KEYS).keys())
+                    self._taken.update(args.named(KEYS["content"]).keys())
             if [*_path_texts(value[name], is_file=self._is_file)] == [*every_text(value[name])]:
                 self._take(name, value[name])
 
@@ -252,15 +224,15 @@ class _Finder(ShellTexts):
         words = self._words
         if editor:
             return "read" if editor == "view" else "delete" if editor == "delete" else "write"
-        if words & MOVES:
-            return "delete" if key in FROM_KEYS else "write"
-        if words & COPIES:
-            return "read" if key in FROM_KEYS else "write"
-        if words & DELETES and not has_content:
+        if words & WORDS["moves"]:
+            return "delete" if key in KEYS["from"] else "write"
+        if words & WORDS["copies"]:
+            return "read" if key in KEYS["from"] else "write"
+        if words & WORDS["deletes"] and not has_content:
             return "delete"
-        if key in TO_KEYS and words & GETS:
+        if key in KEYS["to"] and words & WORDS["gets"]:
             return "write"
-        if words & WRITES or (has_content and not words & READS):
+        if words & WORDS["writes"] or (has_content and not words & WORDS["reads"]):
             return "write"
         return "read"
 
@@ -270,7 +242,11 @@ class _Finder(ShellTexts):
         addresses: list[tuple[str, str]] = []
         value = args.values
         for name, key in args.keys.items():
-            if key in HEADER_KEYS or key in NO_TEXT_KEYS or (self._is_file and key in CONTENT_KEYS):
+            if (
+                key in KEYS["header"]
+                or key in KEYS["no_text"]
+                or (self._is_file and key in KEYS["content"])
+            ):
                 continue
             texts = [
                 text.strip() for text in texts_in(value[name], many=True) if len(text) <= 8_192
@@ -283,22 +259,26 @@ class _Finder(ShellTexts):
                 self._take(name, value[name])
         if not addresses:
             return
-        bodies = args.named(BODY_KEYS)
-        self._taken.update(args.named(BODY_KEYS | HEADER_KEYS).keys())
+        bodies = args.named(KEYS["body"])
+        self._taken.update(args.named(KEYS["body"] | KEYS["header"]).keys())
         # a number or a key may tell as much as a text
         is_verb = any(isinstance(item, str) and item.lower() in _SENDS for item in value.values())
-        sends = is_verb or args.choice(METHOD_KEYS) not in _ASKS or any(bodies.values())
-        headers = tuple(pair for item in args.named(HEADER_KEYS).values() for pair in pairs(item))
+        sends = is_verb or args.choice(KEYS["method"]) not in _ASKS or any(bodies.values())
+        headers = tuple(
+            pair for item in args.named(KEYS["header"]).values() for pair in pairs(item)
+        )
         for url, argument in addresses:
-            self._urls[UrlUse(url, argument, sends, args.text(BODY_KEYS), headers)] = None
+            self._urls[UrlUse(url, argument, sends, args.text(KEYS["body"]), headers)] = None
 
     # statements for databases
 
     def _statements(self, args: ArgumentGroup) -> None:
         value = args.values
         for name, key in args.keys.items():
-            if key in SQL_KEYS or (self._is_sql and key in SQL_QUERY_KEYS):
-                is_sure = key in SQL_KEYS or bool(self._words & SQL_WORDS - {"query", "queries"})
+            if key in KEYS["sql"] or (self._is_sql and key in KEYS["sql_query"]):
+                is_sure = key in KEYS["sql"] or bool(
+                    self._words & WORDS["sql"] - {"query", "queries"}
+                )
                 item = value[name]
                 every = (
                     [*every_text(item)] if isinstance(item, list) else [*texts_in(item, many=True)]
@@ -310,7 +290,7 @@ class _Finder(ShellTexts):
                 self._sql |= {SqlText(text, args.within or name): None for text in statements}
                 if statements == every:
                     self._take(name, value[name])
-        for name, item in args.named(BOUND_KEYS).items():
+        for name, item in args.named(KEYS["bound"]).items():
             bound = [*item.values()] if isinstance(item, dict) else item
             if self._sql and isinstance(bound, list) and is_flat(bound):
                 # the database takes them as data
@@ -318,14 +298,14 @@ class _Finder(ShellTexts):
 
 
 def _is_url(text: str, key: str) -> bool:
-    return _URL.match(text) is not None or (key in URL_KEYS and _is_address(text, key))
+    return _URL.match(text) is not None or (key in KEYS["url"] and _is_address(text, key))
 
 
 def _is_address(text: str, key: str) -> bool:
     return (
         0 < len(text) <= 2_048
         and not any(c.isspace() for c in text.strip())
-        and (key in HOST_KEYS or "." in text or ":" in text)
+        and (key in KEYS["host"] or "." in text or ":" in text)
     )
 
 

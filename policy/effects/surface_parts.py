@@ -8,14 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.effects.argument_names import (
-    FILE_WORDS,
-    SHELL_KEYS,
-    SHELL_WORDS,
-    SQL_WORDS,
-    key_of,
-    tool_words,
-)
+from policy.effects.argument_names import KEYS, WORDS, key_of, tool_words
 from policy.effects.effect import Effect
 from policy.effects.tools.calls import NamedCall
 from policy.effects.tools.services import client_of
@@ -27,7 +20,7 @@ Json = Any
 _MAX_ITEMS = 4_096
 _OTHER_SHELLS = {"powershell": "powershell", "pwsh": "powershell", "cmd": "cmd"}
 _SHELL_CHOICES = frozenset("shell shell_type shell_name interpreter language lang executor".split())
-_SPOKEN_KEYS = SHELL_KEYS | frozenset("script code text input content keys source".split())
+_SPOKEN_KEYS = KEYS["shell"] | frozenset("script code text input content keys source".split())
 
 
 class ShellText(msgspec.Struct, frozen=True):
@@ -118,9 +111,9 @@ class PartsFound:
         self._left = _MAX_ITEMS
         self._is_whole = True
         # `exec_sql` runs no shell, and `run_command` does
-        self._is_sql = bool(self._words & SQL_WORDS)
-        self._is_shell = bool(self._words & SHELL_WORDS) and not self._is_sql
-        self._is_file = bool(self._words & FILE_WORDS)
+        self._is_sql = bool(self._words & WORDS["sql"])
+        self._is_shell = bool(self._words & WORDS["shell"]) and not self._is_sql
+        self._is_file = bool(self._words & WORDS["file"])
         self._is_of_service = call.known is None and bool(client_of(call.name, call.server))
 
     def _keys_of(self, value: Mapping[str, Json], within: str) -> dict[str, str]:

@@ -3,22 +3,7 @@ an interpreter."""
 
 import re
 
-from policy.effects.argument_names import (
-    ARGS_KEYS,
-    CODE_KEYS,
-    CODE_WORDS,
-    DIRECTORY_KEYS,
-    EDITOR_COMMANDS,
-    ENV_KEYS,
-    INPUT_KEYS,
-    LANGUAGE_KEYS,
-    PROGRAM_KEYS,
-    RUNS,
-    SCRIPT_KEYS,
-    SHELL_KEYS,
-    SQL_QUERY_KEYS,
-    ArgumentGroup,
-)
+from policy.effects.argument_names import KEYS, LANGUAGES, RUNS, WORDS, ArgumentGroup
 from policy.effects.argument_values import quoted, texts_in
 from policy.effects.surface_parts import Json, PartsFound, ShellText, is_flat
 
@@ -26,74 +11,73 @@ _WORD = re.compile(r"[\w-]{1,64}")
 _SHELLS = tuple("sh bash zsh /bin/sh /bin/bash /bin/zsh /usr/bin/bash /usr/bin/zsh".split())
 
 
+_PARTS = {"env": dict, "input": str, "directory": str, "args": list}
+"""Arguments that go with a command, and what they are then."""
+
+
 class ShellTexts(PartsFound):
     """The part of a call that runs: texts for a shell, and code."""
 
     def _commands(self, args: ArgumentGroup) -> None:
         keys, within = args.keys, args.within
-        env = stdin = folder = of_env = of_stdin = of_args = of_folder = ""
-        words: list[str] = []
+        parts: dict[str, tuple[str, Json]] = {}
+        for name, key in keys.items():
+            for kind, sort in _PARTS.items():
+                if key in KEYS[kind] and isinstance(args.values[name], sort):
+                    parts[kind] = (name, args.values[name])
+                    break
+        of_env, variables = parts.get("env", ("", {}))
+        sets = [
+            f"export {name}={quoted(str(value))}; "
+            for name, value in variables.items()
+            if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)
+        ]
+        env, of_env = "".join(sets), of_env if len(sets) == len(variables) else ""
+        of_stdin, stdin = parts.get("input", ("", ""))
+        of_folder, folder = parts.get("directory", ("", ""))
+        of_args, items = parts.get("args", ("", []))
+        if not is_flat(items):
+            # what the tool makes of lists within it nobody knows
+            self._unread |= {} if self._is_sql else {within or of_args: None}
+            of_args = ""
+        words = [str(word) for word in items if isinstance(word, str | int | float)]
         for name, key in keys.items():
             item = args.values[name]
-            if key in ENV_KEYS and isinstance(item, dict):
-                sets = [
-                    f"export {k}={quoted(str(v))}; "
-                    for k, v in item.items()
-                    if re.fullmatch(r"[A-Za-z_]\w*", k, re.ASCII)
-                ]
-                of_env, env = name if len(sets) == len(item) else "", "".join(sets)
-            elif key in INPUT_KEYS and isinstance(item, str):
-                of_stdin, stdin = name, item
-            elif key in DIRECTORY_KEYS and isinstance(item, str) and len(item) <= 4_096:
-                of_folder, folder = name, item
-            elif key in ARGS_KEYS and isinstance(item, list):
-                of_args = name if is_flat(item) else ""
-                if not of_args and not self._is_sql:
-                    # what the tool makes of lists within it nobody knows
-                    self._unread[within or name] = None
-                words = [str(word) for word in item if isinstance(word, str | int | float)]
-        for name, key in keys.items():
-            item, argument = args.values[name], within or name
-            is_command = key in SHELL_KEYS and not self._is_other(name, key, item)
-            if (
-                key == "shell"
-                and item in _SHELLS
-                and not SHELL_KEYS.isdisjoint({*keys.values()} - {key})
-            ):
+            others = {*keys.values()} - {key}
+            if key == "shell" and item in _SHELLS and others & KEYS["shell"]:
                 # which one reads the command
                 self._taken.add(name)
                 continue
-            if not is_command and not (self._is_shell and key in SCRIPT_KEYS):
-                if words and key in PROGRAM_KEYS and isinstance(item, str) and item:
-                    self._add_shell(env + " ".join([item, *map(quoted, words)]), argument, folder)
-                    self._taken |= {name, of_args, of_env, of_folder}
-                continue
-            if (key in ARGS_KEYS or key in INPUT_KEYS) and any(
-                k in PROGRAM_KEYS or k in SHELL_KEYS for k in keys.values()
-            ):
+            is_command = key in KEYS["shell"] and not self._is_other(name, key, item)
+            is_program = bool(words) and key in KEYS["program"]
+            if not is_command and not (self._is_shell and key in KEYS["script"]):
+                if not is_program or not isinstance(item, str) or not item:
+                    continue
+            elif key in KEYS["args"] | KEYS["input"] and others & (KEYS["program"] | KEYS["shell"]):
                 # goes with its program
                 continue
-            for text in texts_in(item, many=key.endswith("s") and key not in ARGS_KEYS):
+            is_many = key.endswith("s") and key not in KEYS["args"]
+            for text in texts_in(item, many=is_many):
                 self._taken |= {of_env, of_folder}
-                if words and key in PROGRAM_KEYS:
+                if is_program:
                     self._taken.add(of_args)
                     text = " ".join([text, *map(quoted, words)])
-                if stdin and key not in INPUT_KEYS:
+                if stdin and key not in KEYS["input"]:
                     self._taken.add(of_stdin)
                     text = f"{text} <<< {quoted(stdin)}"
-                self._add_shell(env + text, argument, folder)
+                self._add_shell(env + text, within or name, folder if len(folder) <= 4_096 else "")
             self._take(name, item)
 
     def _is_other(self, name: str, key: str, item: Json) -> bool:
         """Is an argument `command` the word for what an editor or a service does, or a statement
         for a database?"""
-        if isinstance(item, str) and self._is_file and item in EDITOR_COMMANDS:
+        if isinstance(item, str) and self._is_file and item in WORDS["editor_commands"]:
             self._taken.add(name)
             return True
         if isinstance(item, str) and _WORD.fullmatch(item) and self._is_of_service:
             # the verb of a tool that does several things
             return True
-        return self._is_sql and key in SQL_QUERY_KEYS
+        return self._is_sql and key in KEYS["sql_query"]
 
     def _add_shell(self, text: str, argument: str, folder: str = "") -> None:
         if text.strip():
@@ -102,9 +86,9 @@ class ShellTexts(PartsFound):
     # code of programming languages goes to the same reader, as what a shell would run it by
 
     def _code(self, args: ArgumentGroup) -> None:
-        language = args.choice(LANGUAGE_KEYS)
-        spoken = CODE_WORDS.get(language) or next(
-            (CODE_WORDS[word] for word in sorted(self._words) if word in CODE_WORDS), ""
+        language = args.choice(KEYS["language"])
+        spoken = LANGUAGES.get(language) or next(
+            (LANGUAGES[word] for word in sorted(self._words) if word in LANGUAGES), ""
         )
         if (
             self._is_file
@@ -115,10 +99,10 @@ class ShellTexts(PartsFound):
             return
         if (self._is_shell or self._is_sql) and not language:
             return
-        for name, item in args.named(CODE_KEYS).items():
+        for name, item in args.named(KEYS["code"]).items():
             by = spoken or "python"
             if args.keys[name].startswith(("python", "javascript")):
-                by = CODE_WORDS[args.keys[name].partition("_")[0]]
+                by = LANGUAGES[args.keys[name].partition("_")[0]]
             elif args.keys[name] == "script":
                 by = spoken or "sh"
             for text in texts_in(item, many=False):

@@ -28,7 +28,7 @@ def stored(path: str, content: str, scope: Scope = "project") -> StoredTexts:
             "~/.config/systemd/user/x.service",
             "startup",
             "[Service]\nExecStart=/bin/sh -c 'ls %h'\n",
-            ("/bin/sh -c 'ls x'",),
+            ("/bin/sh -c 'ls %h'",),
         ),
         (
             "package.json",
@@ -74,7 +74,12 @@ def stored(path: str, content: str, scope: Scope = "project") -> StoredTexts:
             "- run: ls '${{ secrets.A }}'\n",
             ("ls ''\"$A\"''",),
         ),
-        ("tox.ini", "project", "[testenv]\ndeps = x\ncommands =\n  ls\n  pwd\n", ("  ls", "  pwd")),
+        (
+            "tox.ini",
+            "project",
+            "[testenv]\ndeps = x\ncommands =\n  ls\n  pwd\n",
+            ("\n  ls\n  pwd",),
+        ),
         (
             "main.tf",
             "project",

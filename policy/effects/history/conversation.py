@@ -15,7 +15,7 @@ from functools import cached_property
 import msgspec
 
 from policy.base import ToolCall
-from policy.effects.argument_names import TELLS, tool_words
+from policy.effects.argument_names import WORDS, tool_words
 from policy.effects.argument_values import quoted
 from policy.effects.effect import Effect
 from policy.effects.history.known_secrets import is_given_away, sent_by, values_shown
@@ -113,7 +113,7 @@ def _texts_of(call: ToolCall, surface: Surface, places: Places) -> list[_Text]:
     for use in surface.paths:
         verb = {"read": "cat", "write": "tee", "delete": "rm -rf"}[use.does]
         texts.append(_Text(f"{verb} {quoted(use.path)}", "paths", use.argument, True))
-    if surface.urls or not tool_words(call.name) & (TELLS | {"upload"}):
+    if surface.urls or not tool_words(call.name) & (WORDS["tells"] | {"upload"}):
         uploads = as_commands(call.name, surface)
     else:
         reads = [use.path for use in surface.paths if use.does == "read"]

@@ -14,7 +14,7 @@ from itertools import islice
 import msgspec
 
 from policy.base import ToolCall
-from policy.effects.argument_names import FILE_WORDS, GETS, SHELL_WORDS, tool_words
+from policy.effects.argument_names import WORDS, tool_words
 from policy.effects.argument_values import every_text, quoted
 from policy.effects.shell.run.resolving import EarlierStep
 from policy.effects.surface import surface_of
@@ -103,7 +103,7 @@ def look_at(name: str, arguments: str) -> PastCall:
 
 def _look(name: str, arguments: str) -> PastCall:
     words = tool_words(name)
-    is_file = bool(words & (FILE_WORDS | GETS)) and not words & SHELL_WORDS
+    is_file = bool(words & (WORDS["file"] | WORDS["gets"])) and not words & WORDS["shell"]
     if is_file and words & _READS:
         return PastCall(name, arguments)
     texts = every_text(value_of(arguments))
@@ -196,7 +196,7 @@ def as_commands(name: str, surface: Surface) -> list[str]:
     paths = {use.does: quoted(use.path) for use in surface.paths}
     url = quoted(surface.urls[0].url) if surface.urls else ""
     target = "" if any(use.content for use in surface.paths) else paths.get("write", "")
-    if url and not target and tool_words(name) & GETS:
+    if url and not target and tool_words(name) & WORDS["gets"]:
         target = paths.get("read", "")
     if url:
         word = f"curl -o {target}" if target else f"curl -T {paths.get('read')}"

@@ -212,7 +212,9 @@ def _only_reads(command: Command, words: list[str], reads: str) -> bool:
         return _asks(command)
     if _compiled(reads).match(line):
         return True
-    if command.name in ("aws", "gsutil", "gcloud", "s3cmd", "mc", "s5cmd") and _fetches(words):
+    if command.name in ("aws", "gsutil", "gcloud", "s3cmd", "mc", "s5cmd") and _FETCHES.fullmatch(
+        line
+    ):
         return True
     if command.name in _FIRST_WORD:
         return False
@@ -225,6 +227,8 @@ def _only_reads(command: Command, words: list[str], reads: str) -> bool:
     return False
 
 
+_FETCHES = re.compile(r"(?:\S+ )*?(?:cp|sync|rsync|get|cat) \S*://\S* (?:\S+ )*(?!\S*://)\S+")
+"""From a store to this machine."""
 _FIRST_WORD = frozenset(
     "kubectl oc k k3s kubecolor helm helmfile terraform tofu terragrunt pulumi cdk cdktf sam"
     " serverless sls vercel railway vault netlify wrangler".split()
@@ -238,13 +242,3 @@ def _asks(command: Command) -> bool:
     if methods := _METHOD.findall(line):
         return {method.upper() for method in methods} <= {"GET", "HEAD"}
     return "mutation" not in line if "graphql" in line else _BY_FIELD.search(line) is None
-
-
-def _fetches(words: list[str]) -> bool:
-    """Does it copy from a store to this machine?"""
-    verb = next(
-        (i for i, word in enumerate(words) if word in ("cp", "sync", "rsync", "get", "cat")), None
-    )
-    if verb is None or len(words) < verb + 3:
-        return False
-    return "://" in words[verb + 1] and "://" not in words[-1]

@@ -7,6 +7,7 @@ Must not know: which effects anything has.
 import re
 from collections.abc import Iterator
 
+from policy.effects.argument_names import RUNS
 from policy.effects.argument_values import every_text, quoted
 from policy.effects.tools.powershell import cmd_to_shell, powershell_to_shell
 
@@ -30,20 +31,6 @@ _CALLED = re.compile(
     r"(?:['\"](?:sx|system|bash|sh|!)['\"],[ \t]*)?(?:['\"]{2},[ \t]*)?([\"'])((?:\\.|(?!\1).){1,4000})\1"
 )
 _SHELLS = frozenset("bash sh zsh system sx !".split())
-_CODE = {
-    "python": "python3 -c",
-    "python3": "python3 -c",
-    "node": "node -e",
-    "js": "node -e",
-    "javascript": "node -e",
-    "ruby": "ruby -e",
-    "perl": "perl -e",
-    "php": "php -r",
-    "r": "Rscript -e",
-    "applescript": "osascript -e",
-    "cypher": "cypher-shell",
-    "sql": "psql -c",
-}
 
 
 def shell_texts(role: str, value: object) -> Iterator[tuple[str, bool]]:
@@ -65,7 +52,7 @@ def shell_texts(role: str, value: object) -> Iterator[tuple[str, bool]]:
     elif role == "cmd":
         yield from ((cmd_to_shell(text), False) for text in ("\n".join(texts),))
     elif texts:
-        yield _CODE[role] + " " + quoted("\n".join(texts)), False
+        yield RUNS[role] + " " + quoted("\n".join(texts)), False
 
 
 def of_cell(text: str) -> str:
@@ -103,7 +90,7 @@ def _of_cell_magic(name: str, words: str, body: str) -> str:
     if name in ("writefile", "file"):
         path = words.replace("-a", "", 1).strip() if words.startswith("-a") else words.strip()
         return f"printf %s {quoted(body)} > {quoted(path)}"
-    if run := _CODE.get(program):
+    if run := RUNS.get(program):
         return f"{run} {quoted(body)}"
     if program in ("powershell", "pwsh"):
         return powershell_to_shell(body)

@@ -9,18 +9,8 @@ from policy.effects.shell.commands.args import Args
 from policy.effects.shell.commands.file_commands import is_remote
 from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
-from policy.effects.stored import MAX_CHARS, handed_over
+from policy.effects.stored import MAX_CHARS, handed_over, mounted
 
-_VOLUME_HOLES = re.compile(
-    r"(?:/|/(?:etc|root|home|boot|dev|proc|sys|usr|bin|sbin|lib|var|var/lib|var/lib/(?:docker"
-    r"|kubelet)|var/log|opt|"
-    r"srv|run)|~|~/\.ssh|~/\.aws|/home/\w+)/?"
-)
-_HOLDS_KEYS = re.compile(
-    r"~/(?:\.(?:docker|config|local/share|claude|codex|gemini|password-store|mozilla)"
-    r"|Library(?:/[\w ]+)?)/?"
-)
-"""Folders with keys among other things, which a container sees where it sees them."""
 _OF_CLOUDS = re.compile(
     r"(?:^|\.)(?:amazonaws\.com|ecr\.aws|azurecr\.io|pkg\.dev|gcr\.io|ocir\.io|icr\.io"
     r"|digitalocean\.com|gitlab\.com|elastic\.co|nvcr\.io|"
@@ -43,59 +33,21 @@ def _ended(command: Command, args: Args, findings: Findings) -> None:
 
 
 def _container(command: Command, args: Args, findings: Findings) -> None:
-    for word in args.all("--cap-add"):
-        if re.search(
-            r"(?i)all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf", word.known
-        ):
-            findings.add("privilege", "root", f"--cap-add={word.known}")
-    for word in args.all("--security-opt"):
-        if re.search(r"(?i)unconfined|disable|no-new-privileges[:=]false", word.known):
-            findings.add("defence", "system", word.known)
-    for word in args.all("--device"):
-        place = findings.place(Word(word.known.partition(":")[0]))
-        if place.scope == "device" and re.search(
-            r"/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk)", place.path
-        ):
-            findings.add("privilege", "device", place.path)
-    mounts = False
-    for word in [*args.all("-v|--volume"), *args.all("--mount")]:
-        text = word.known
-        if "=" in text and (source := re.search(r"(?:source|src)=([^,]+)", text)) is not None:
-            path, read_only = source[1], "readonly" in text or ",ro" in text
-        else:
-            path, _, destination = text.partition(":")
-            read_only = destination.endswith(":ro") or ":ro," in destination
-        _mount(path, read_only, findings)
-        mounts |= path.startswith(("/", "~", ".", "$")) and not read_only
-    image = next(iter(args.operands[1 + args.starts("container") :]), Word(""))
-    registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image.known)
+    """`docker run`: what it hands over, and who made an image that gets it."""
+    handed = " ".join(word.known for word in (*args.all("-v|--volume"), *args.all("--mount")))
+    effects = mounted(
+        handed, lambda path: findings.place(Word(path)), by=command.name, is_applied=True
+    )
+    findings.effects += effects
+    image = next(iter(args.texts[1 + args.starts("container") :]), "")
+    registry = re.match(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?=/)", image)
     if (
-        mounts
+        re.search(r"(?:^| |\b(?:source|src)=)[/~.$](?!\S*(?:[:,]ro\b|readonly))", handed)
         and registry is not None
         and not _OF_CLOUDS.search(registry[0])
         and findings.scope_of_host(Word(registry[0])) == "other"
     ):
-        findings.add("execute", "other", image.known)
-
-
-def _mount(path: str, read_only: bool, findings: Findings) -> None:
-    if not path.startswith(("/", "~", ".", "$")):
-        return
-    place = findings.place(Word(path))
-    if (
-        "docker.sock" in path
-        or "containerd" in path
-        or "crio.sock" in path
-        or "podman.sock" in path
-    ):
-        findings.add("privilege", "root", path)
-    elif place.scope == "root" or (_VOLUME_HOLES.fullmatch(place.path) and not read_only):
-        findings.add("privilege", place.scope, place.path, wide=True)
-    elif place.scope == "credentials" or (
-        place.scope == "home" and _HOLDS_KEYS.fullmatch(place.path)
-    ):
-        findings.reads.append(place)
-        findings.add("read", "credentials", place.path)
+        findings.add("execute", "other", image)
 
 
 def _manifests(command: Command, args: Args, findings: Findings) -> None:
@@ -120,12 +72,9 @@ def _compose(command: Command, args: Args, findings: Findings) -> None:
         _described(command, findings)
 
 
-_GONES = (
-    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush"
-    r"|detach-and-delete|release|schedule-key-deletion"
-    r"|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)"
+_GONE = re.compile(
+    r"(?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)"
 )
-_GONE = re.compile(_GONES)
 _SMALL = re.compile(
     r"tags?|labels?|alias(?:es)?|message|delete-object|item|record|dashboard|alarms?|log-stream"
     r"|cached?|session|version|"
@@ -142,181 +91,59 @@ def _gone(command: Command, args: Args, findings: Findings) -> None:
     findings.add("delete", "unknown", joined, wide=not _SMALL.search(nouns))
 
 
-_CLOUD = rows(
-    r"""
-GRANTED := (?:policy\w*|access-key|login-profile|role|user-to-group|policy-binding|acl|key-policy|assume-role-policy|grant|public-access-block)
-
-cloud
-    + 1=configure 2=get line~secret|token -> prints-secret ; read credentials {line}
-    1-5~stop-logging|delete-trail|delete-detector|disable-security-hub|delete-flow-logs|stop-configuration-recorder|update-trail
-        -> defence unknown {line}
-    1-5~delete-configuration-recorder|disable-\w*guardduty\w*|delete-log-group|delete-web-acl|deactivate-mfa-device|disable-macie
-        -> defence unknown {line}
-    1-5~delete-public-access-block|disable-alarm-actions|delete-bucket-policy|put-bucket-logging|delete-retention-policy|delete-alarms
-        -> defence unknown {line}
-    1-5~disassociate-\w*|delete-event-data-store|delete-members -> defence unknown {line}
-    1=logging 2-5=delete -> defence unknown {line}
-    line~'--no-(?:enable-logging|block-public)|--public-network-access enabled'
-        -> defence unknown {line}
-    1-5~get-secret-value|batch-get-secret-value|get-password-data
-        -> prints-secret ; read credentials {line}
-    1-5~get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials
-        -> prints-secret ; prints-token
-    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password
-        -> prints-secret ; prints-token
-    1-5=get-credentials words~--?f(?:ile)?(?:=-)? words~-|--file=-
-        -> prints-secret ; read credentials {line}
-    1=container|aks 2-5=get-credentials -> nothing
-    1-5~get-credentials|list-keys|show-connection-string|generate-sas|get-credential-report|access-secret-version
-        -> prints-secret ; read credentials {line}
-    1=secrets 2-5=access -> prints-secret ; read credentials {line}
-    words=--with-decryption -> prints-secret ; read credentials {line}
-    1=keyvault 2=secret 3-5=show -> prints-secret ; read credentials {line}
-    1-5~(?:attach|put|create|add|update|set)-(?:user|role|group|iam|org|bucket|resource|key|login|access)?-?<GRANTED>
-        -> privilege unknown {line}
-    1-5~add-iam-policy-binding|set-iam-policy|create-service-specific-credential|create-user|create-access-key|create-login-profile
-        -> privilege unknown {line}
-    1-5~add-user-to-group|create-grant|add-permission|update-assume-role-policy
-        -> privilege unknown {line}
-    1=role 2=assignment 3=create -> privilege unknown {line}
-    1=ad 2=sp 3=create-for-rbac -> privilege unknown {line}
-    1=iam 2=service-accounts 3-5=create -> privilege unknown {line}
-    1-5~<GONE> -> call gone
-    1-5=stop-instances|reboot-instances|deallocate -> process unknown {line}
-    line~'authorize-security-group-ingress|firewall-rules create|nsg rule create' line~0\.0\.0\.0/0|::/0|\* -> defence unknown {line}
-""".replace("<GONE>", _GONES),
-    gone=_gone,
-)["cloud"]
-"""What the verbs of clouds' commands do there."""
+_PUTS = frozenset("cp sync mv put upload rsync copy mirror".split())
+_GETS = frozenset("cp sync mv get download".split())
 
 
-_KEEPS = re.compile(
-    r"secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam"
-    r"|vars?|variables?|parameters?|credentials?|"
-    r"get|list|ls|describe|show|download|pull"
-)
-"""Words of commands that are for keys and settings of what runs there, or that send nothing."""
-
-
-def _cloud(command: Command, args: Args, findings: Findings) -> None:
-    """`aws`, `gcloud`, `az` and their like: verbs say what is done."""
-    texts = args.texts
-    flags = [text for text in command.texts if text.startswith("-")]
-    joined = command.line
-    if any(
-        flag in ("--dry-run", "--dryrun", "--help", "help", "--what-if") for flag in flags
-    ) or texts[-1:] == ["help"]:
-        return
-    findings.add("network", "listed", " ".join(texts[:2]))
-    if not any(
-        _KEEPS.fullmatch(part)
-        for text in (*texts[:2], *flags)
-        for part in re.split(r"[-:=]", text)[:5]
-    ):
-        findings.sends.append(("unknown", joined, True))
-    if command.name not in ("aws", "gcloud", "az"):
-        service(command, findings)
-    if texts[:1] in (["s3"], ["storage"], ["cp"], ["rsync"], ["mv"], ["rm"]) or command.name in (
-        "gsutil",
-        "s3cmd",
-        "mc",
-        "s5cmd",
-        "azcopy",
-    ):
-        _buckets(command, args, flags, findings)
-        return
-    _CLOUD(command, args, findings)
-
-
-_BROAD = r"--recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m"
-_BUCKETS = rows(
-    r"""
-buckets
-    1-3=rb|del|rm|remove|rmb|delete
-        -> delete unknown {all} wide:words~<BROAD> wide:1-3=rb|delete wide:1-~(?s).*://[^/]+/?\*?
-    1-3=sync|rsync|mirror words=--delete|--delete-removed|-d|--remove|--delete-destination=true
-        -> delete unknown {all} wide
-""".replace("<BROAD>", _BROAD)
-)["buckets"]
-"""What the commands of object stores delete."""
-
-
-def _buckets(command: Command, args: Args, flags: list[str], findings: Findings) -> None:
-    _BUCKETS(command, args, findings)
-    joined = " ".join([*args.texts, *flags])
-    verbs = [text for text in args.texts[:3] if not re.search(r"://|/", text)]
-    broad = any(re.fullmatch(_BROAD, flag) for flag in flags)
+def _buckets(command: Command, args: Args, findings: Findings) -> None:
+    """What is put into an object store, and got from there."""
     paths = [
-        word
-        for word in command.words[1:]
-        if "/" in word.known or "." in word.known or word.text is None
+        word for word in command.words[1:] if word.text is None or re.search("[/.]", word.text)
     ]
-    local = [
-        word
-        for word in paths
-        if "://" not in word.known and not word.known.startswith("-") and not is_remote(word)
-    ]
-    if (
-        any(
-            verb in ("cp", "sync", "mv", "put", "upload", "rsync", "copy", "mirror")
-            for verb in verbs
-        )
-        and local
-        and command.words[-1] not in local
-    ):
-        findings.read(*local, wide=broad)
-        findings.sends.append(("unknown", joined, True))
-    elif local and any(verb in ("cp", "sync", "mv", "get", "download") for verb in verbs):
+    local = [w for w in paths if not re.match("-|.*://", w.known) and not is_remote(w)]
+    verbs = {text for text in args.texts[:3] if "/" not in text}
+    if local and verbs & _PUTS and command.words[-1] not in local:
+        findings.read(*local)
+        findings.sends.append(("unknown", command.line, True))
+    elif local and verbs & _GETS:
         findings.write(*local[-1:])
-    if re.search(
-        r"--acl[= ]public|public-read|allUsers|acl ch .*AllUsers|anonymous set|--make-public",
-        joined,
-    ):
-        findings.add("defence", "unknown", joined)
 
 
-_ENDS = re.compile(
-    r"(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke"
-    r"|del)(?:[-:_]\w+)*|\w+:(?:drop|reset|destroy|"
-    r"purge|delete|wipe)"
+_SERVICES = rows(
+    r"""
+WORD := [^\s/.~]+
+NOUN := (?i)(?:[^-:_]*[-:_])*<WEIGHTY>(?:[-:_].*)?
+BROAD := --recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m
+ENDS := (?:(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke|del)(?:[-:_]\w+)*|[\w]+:(?:drop|reset|destroy|purge|delete|wipe))
+WEIGHTY := (?:(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream|volume|app|instance|server|vm|dataset|environment|tenant|account|keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer|item|archive|pg|kv|secret|pool|table|schema|workspace)s?)
+LOCAL := git|npm|yarn|pnpm|pip|conda|poetry|apt|brew|nmcli|ip|nmtui|tmux|screen|flatpak|snap|docker|code|pyenv|rbenv|asdf|mise|rustup|nvm|fnm|sdk|ffmpeg|wp|jj|hg|svn|fossil|dvc|bzr|stow|chezmoi|yadm|rcm
+
+buckets
+    + 1-3=rb|del|rm|remove|rmb|delete
+        -> delete unknown {all} wide:words~<BROAD> wide:1-3=rb|delete wide:1-~(?s).*://[^/]+/?\*?
+    + 1-3=sync|rsync|mirror words=--delete|--delete-removed|-d|--remove|--delete-destination=true
+        -> delete unknown {all} wide
+    + line~'--acl[= ]public|public-read|allUsers|acl ch .*AllUsers|anonymous set|--make-public'
+        -> defence unknown {line}
+    -> call buckets
+service
+    name=<LOCAL> -> nothing
+    1~(?i)<ENDS> -> delete unknown {1-4} wide:1-2~<NOUN>
+    1~<WORD> 2~(?i)<ENDS> -> delete unknown {1-4} wide:1-3~<NOUN>
+    1~<WORD> 2~<WORD> 3~(?i)<ENDS> -> delete unknown {1-4} wide:1-4~<NOUN>
+""",
+    buckets=_buckets,
 )
-_WEIGHTY = re.compile(
-    r"(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream"
-    r"|volume|app|instance|server|vm|dataset|"
-    r"environment|tenant|account|"
-    r"keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer"
-    r"|item|archive|pg|kv|secret|pool|table|"
-    r"schema|workspace)s?"
-)
-_LOCAL = frozenset(
-    "git npm yarn pnpm pip conda poetry apt brew nmcli ip nmtui tmux screen flatpak snap docker"
-    " code pyenv rbenv asdf mise rustup nvm fnm sdk ffmpeg wp jj hg svn fossil dvc bzr stow chezmoi"
-    " yadm rcm".split()
-)
-
-
-def service(command: Command, findings: Findings) -> None:
-    """Add what the verbs of a client of some service say: `tool noun delete NAME` deletes there
-    what no build makes again."""
-    texts = [text for text in command.texts if not text.startswith("-")][:4]
-    place = next((i for i, text in enumerate(texts[:3]) if _ENDS.fullmatch(text.lower())), None)
-    if (
-        place is None
-        or command.name in _LOCAL
-        or any(re.search(r"[/.~]", text) for text in texts[: place + 1])
-    ):
-        return
-    nouns = [part for text in texts[: place + 2] for part in re.split(r"[-:_]", text.lower())]
-    weighty = any(_WEIGHTY.fullmatch(noun) for noun in nouns) and len(texts) > 1
-    findings.add("delete", "unknown", " ".join(texts), wide=weighty)
-
-
-def _service(command: Command, args: Args, findings: Findings) -> None:
-    service(command, findings)
+service = _SERVICES["service"]
+"""What the verbs of a client of some service say: `tool noun delete NAME` deletes there what no
+build makes again."""
 
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
+GRANTED := (?:policy\w*|access-key|login-profile|role|user-to-group|policy-binding|acl|key-policy|assume-role-policy|grant|public-access-block)
+GONE := (?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)
+KEEPS := (?:[^-:=]*[-:=]){0,4}(?:secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?|get|list|ls|describe|show|download|pull)(?:[-:=].*)?
 RUNS := '^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)'
 NOUN := (?:container|image|volume|network|system|builder|compose|stack|service|secret|swarm|node|buildx|pod|machine|context)
 HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)
@@ -336,6 +163,9 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
         --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
     + text~<RUNS> --privileged -> privilege root --privileged
     + text~<RUNS> --pid=host -> privilege root --pid=host
+    + text~<RUNS> --cap-add=(?i).*(?:all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf).* -> privilege root --cap-add
+    + text~<RUNS> --security-opt=(?i).*(?:unconfined|disable|no-new-privileges[:=]false).* -> defence system --security-opt
+    + text~<RUNS> --device=/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk).* -> privilege device --device
     + text~<RUNS> -> call container
     + -f|--file=-|/dev/stdin -> call compose
     text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
@@ -376,7 +206,50 @@ aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci 
         fly vercel netlify railway render wrangler supabase firebase eb eksctl sam serverless sls stripe neonctl
         planetscale pscale b2 exo civo vultr-cli cf bx : --profile --region --output --query --project --format
         --subscription -g -n -o --endpoint-url --zone
-    -> call cloud
+    words=--dry-run|--dryrun|--help|--what-if -> nothing
+    last=help -> nothing
+    + -> network listed {1-2}
+    + !1-2~<KEEPS> !words~(?=-)<KEEPS> -> send unknown {line} account
+    + !name=aws|gcloud|az -> call service
+    1=s3|storage|cp|rsync|mv|rm -> call buckets
+    name=gsutil|s3cmd|mc|s5cmd|azcopy -> call buckets
+    + 1=configure 2=get line~secret|token -> prints-secret ; read credentials {line}
+    1-5~stop-logging|delete-trail|delete-detector|disable-security-hub|delete-flow-logs|stop-configuration-recorder|update-trail
+        -> defence unknown {line}
+    1-5~delete-configuration-recorder|disable-\w*guardduty\w*|delete-log-group|delete-web-acl|deactivate-mfa-device|disable-macie
+        -> defence unknown {line}
+    1-5~delete-public-access-block|disable-alarm-actions|delete-bucket-policy|put-bucket-logging|delete-retention-policy|delete-alarms
+        -> defence unknown {line}
+    1-5~disassociate-\w*|delete-event-data-store|delete-members -> defence unknown {line}
+    1=logging 2-5=delete -> defence unknown {line}
+    line~'--no-(?:enable-logging|block-public)|--public-network-access enabled'
+        -> defence unknown {line}
+    1-5~get-secret-value|batch-get-secret-value|get-password-data
+        -> prints-secret ; read credentials {line}
+    1-5~get-session-token|assume-role(?:-with-.*)?|get-federation-token|export-credentials
+        -> prints-secret ; prints-token
+    1-5~print-access-token|print-identity-token|get-access-token|get-authorization-token|get-login-password
+        -> prints-secret ; prints-token
+    1-5=get-credentials words~--?f(?:ile)?(?:=-)? words~-|--file=-
+        -> prints-secret ; read credentials {line}
+    1=container|aks 2-5=get-credentials -> nothing
+    1-5~get-credentials|list-keys|show-connection-string|generate-sas|get-credential-report|access-secret-version
+        -> prints-secret ; read credentials {line}
+    1=secrets 2-5=access -> prints-secret ; read credentials {line}
+    words=--with-decryption -> prints-secret ; read credentials {line}
+    1=keyvault 2=secret 3-5=show -> prints-secret ; read credentials {line}
+    1-5~(?:attach|put|create|add|update|set)-(?:user|role|group|iam|org|bucket|resource|key|login|access)?-?<GRANTED>
+        -> privilege unknown {line}
+    1-5~add-iam-policy-binding|set-iam-policy|create-service-specific-credential|create-user|create-access-key|create-login-profile
+        -> privilege unknown {line}
+    1-5~add-user-to-group|create-grant|add-permission|update-assume-role-policy
+        -> privilege unknown {line}
+    1=role 2=assignment 3=create -> privilege unknown {line}
+    1=ad 2=sp 3=create-for-rbac -> privilege unknown {line}
+    1=iam 2=service-accounts 3-5=create -> privilege unknown {line}
+    1-5~<GONE> -> call gone
+    1-5=stop-instances|reboot-instances|deallocate -> process unknown {line}
+    line~'authorize-security-group-ingress|firewall-rules create|nsg rule create' line~0\.0\.0\.0/0|::/0|\* -> defence unknown {line}
 terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
         k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
     text~<PLANS> -> nothing
@@ -409,6 +282,7 @@ security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber
     copied=_copied,
     manifests=_manifests,
     compose=_compose,
-    cloud=_cloud,
-    service=_service,
+    gone=_gone,
+    buckets=_SERVICES["buckets"],
+    service=service,
 )

@@ -105,7 +105,7 @@ class CommandOutputs:
             ]
             if host_scopes and command.name not in SHELLS:
                 scopes += host_scopes if prints_what_it_fetches(command) else []
-            if findings.fetched:
+            if findings.earlier.fetched:
                 scopes += [
                     scope
                     for word in command.words[1:9]

@@ -70,7 +70,13 @@ _CLIENT_LINE = re.compile(r"(?m)^[^\S\n]*(?:\\|\.\w).*\n?")
 def _sql_client(command: Command, args: Args, findings: Findings) -> None:
     name = command.name
     is_file = name in _OF_FILES
-    args = args_of(command, _OF_FILES_VALUED if is_file else _VALUED, single=is_file)
+    # a password may stick to its option: `mysql -phunter2`
+    words = tuple(word for word in command.words if not re.match(r"-p\S", word.known))
+    args = args_of(
+        msgspec.structs.replace(command, words=words),
+        _OF_FILES_VALUED if is_file else _VALUED,
+        single=is_file,
+    )
     texts = [*args.all("-c|--command|-e|--execute|-q|-Q|--query|-cmd")]
     if is_file or name == "bq":
         texts += args.operands[1:]
@@ -103,10 +109,10 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
     text = _CLIENT_LINE.sub("", text).strip()
     if not text:
         return
-    findings.sql_read[0] += _TOKENS_A_TEXT + (
+    findings.earlier.sql_read[0] += _TOKENS_A_TEXT + (
         len(_TOKENS.findall(text)) if len(text) <= MAX_SQL_CHARS else _MAX_SQL_TOKENS
     )
-    if findings.sql_read[0] > _MAX_SQL_TOKENS:
+    if findings.earlier.sql_read[0] > _MAX_SQL_TOKENS:
         findings.unsure.append("size: more SQL than is read")
         return
     reading = read_sql(text, dialect)
@@ -127,72 +133,184 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
         findings.unsure.append("language: SQL that cannot be read")
 
 
-_STORES = by_word(r"""
-redis-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b
-valkey-cli : (?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b
-cypher-shell mgconsole : (?i)\bmatch\s*\(\s*\w*(?::\w+)?\s*\)(?:(?!where\b|\{).){0,200}?\bdelete\b|\bdrop\s+(?:database|constraint|index)\b|\bapoc\.(?:schema\.assert|periodic\.|cypher\.run|load\.)
-keydb-cli : (?i)\b(?:flushall|flushdb|shutdown)\b
-mongo mongosh : (?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}
-cypher-shell : (?i)\bmatch\s*\(\w*(?::\w+)?\)\s*(?:detach\s+)?delete\b|\bdrop\s+(?:database|alias|user|role)\b
-etcdctl : (?i)\bdel\b.*(?:--prefix|--from-key|\s['\"]{2})|member remove|auth disable|user delete|role grant
-rabbitmqctl : (?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b
-influx : (?i)drop\s+(?:database|measurement|series)|\bdelete\b
-kafka-topics kafka-topics.sh : --delete
-zkcli.sh zkcli : (?i)deleteall|rmr
-nodetool : (?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b
-mysqladmin : (?i)\b(?:drop|shutdown)\b
-pg_ctl : (?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate
-pg_resetwal pg_dropcluster : .
-dropdb : ^(?!.*(?:--help|-V))
-dropuser : ^(?!.*--help)
-mongorestore : --drop
-pg_restore : (?:-c\b|--clean)
-rails : db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)
-rake : db:(?:drop|reset|purge|truncate\w*|schema:load)
-prisma : migrate reset|db push.*(?:--force-reset|--accept-data-loss)
-flyway : \bclean\b
-liquibase : \bdrop-?all\b
-alembic : downgrade base
-sequelize sequelize-cli : db:drop|undo:all
-artisan : migrate:(?:fresh|reset|refresh)|db:wipe
-knex : rollback --all
-""")
-
-
-def _store(command: Command, args: Args, findings: Findings) -> None:
-    joined = command.line
-    if command.stdin.kind == "text":
-        joined = f"{joined} {command.stdin.text[:4000]}"
-    findings.is_bulk |= "--rdb" in joined
-    pattern = _STORES[command.name]
-    hosts = args_of(command, ("-h", "--host", "-p", "-a", "-u", "-n")).all("-h|--host|-u")
-    is_here = (
-        command.place == "here" or command.wrappers[-1:] in (("docker",), ("podman",))
-    ) and "--cluster" not in joined
-    is_here = is_here and all(findings.scope_of_host(host) == "loopback" for host in hosts)
-    if (
-        command.name.endswith("-cli")
-        and is_here
-        and re.fullmatch(r"(?i).*\bflush(?:all|db)(?: a?sync)?\s*", joined)
-    ):
-        # a store on this machine is a cache or a test's
-        findings.add("delete", "loopback", joined)
-    elif re.search(pattern, joined):
-        kind: Kind = "process" if re.search(r"(?i)\b(?:shutdown|stop)\b", joined) else "delete"
-        if re.search(
-            r"(?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth"
-            r" disable|slaveof|acl setuser",
-            joined,
-        ):
-            kind = "privilege"
-        findings.add(kind, "unknown" if kind == "delete" else "system", joined, wide=True)
-    findings.ask(*hosts)
-
-
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(_DIALECTS, _sql_client),
-    **dict.fromkeys(_STORES, _store),
     **rows(r"""
+NEEDED := (?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth\s+disable|slaveof|acl setuser
+ENDS := (?i)\b(?:shutdown|stop)\b
+FLUSHED := '(?is)\bflush(?:all|db)(?:\s+a?sync)?\s*\Z'
+THERE := (?i)(?!(?:rediss?://)?(?:[^@/]*@)?(?:localhost|127\.\d|\[?::1|0\.0\.0\.0)).*
+
+redis-cli : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    + line~--rdb -> prints-much
+    input~<FLUSHED> here !line~--cluster !-h|--host|-u=<THERE> -> delete loopback {line}
+    !input~'(?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+valkey-cli : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    + line~--rdb -> prints-much
+    input~<FLUSHED> here !line~--cluster !-h|--host|-u=<THERE> -> delete loopback {line}
+    !input~'(?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+cypher-shell mgconsole : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)\bmatch\s*\(\s*\w*(?::\w+)?\s*\)(?:(?!where\b|\{).){0,200}?\bdelete\b|\bdrop\s+(?:database|alias|user|role|constraint|index)\b|\bapoc\.(?:schema\.assert|periodic\.|cypher\.run|load\.)' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+keydb-cli : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    + line~--rdb -> prints-much
+    input~<FLUSHED> here !line~--cluster !-h|--host|-u=<THERE> -> delete loopback {line}
+    !input~'(?i)\b(?:flushall|flushdb|shutdown)\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+mongo mongosh : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+etcdctl : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)\bdel\b.*(?:--prefix|--from-key|\s[\x27\"]{2})|member remove|auth disable|user delete|role grant' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+rabbitmqctl : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+influx : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)drop\s+(?:database|measurement|series)|\bdelete\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+kafka-topics kafka-topics.sh : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'--delete' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+zkcli.sh zkcli : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)deleteall|rmr' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+nodetool : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)\b(?:decommission|removenode|clearsnapshot|assassinate|stopdaemon)\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+mysqladmin : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)\b(?:drop|shutdown)\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+pg_ctl : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?i)\bstop\b.*(?:immediate|fast)|-m\s*immediate' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+pg_resetwal pg_dropcluster : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'.' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+dropdb : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'^(?!.*(?:--help|-V))' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+dropuser : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'^(?!.*--help)' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+mongorestore : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'--drop' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+pg_restore : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'(?:-c\b|--clean)' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+rails : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'db:(?:drop|reset|purge|truncate\w*|schema:load|seed:replant)' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+rake : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'db:(?:drop|reset|purge|truncate\w*|schema:load)' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+prisma : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'migrate reset|db push.*(?:--force-reset|--accept-data-loss)' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+flyway : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'\bclean\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+liquibase : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'\bdrop-?all\b' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+alembic : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'downgrade base' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+sequelize sequelize-cli : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    + line~--rdb -> prints-much
+    input~<FLUSHED> here !line~--cluster !-h|--host|-u=<THERE> -> delete loopback {line}
+    !input~'db:drop|undo:all' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+artisan : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'migrate:(?:fresh|reset|refresh)|db:wipe' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
+knex : -h --host -p -a -u -n
+    + -> host -h|--host|-u
+    !input~'rollback --all' -> nothing
+    input~'<NEEDED>' -> privilege system {line} wide
+    input~<ENDS> -> process system {line} wide
+    -> delete unknown {line} wide
 createuser
     -s|--superuser|-r|--createrole|-d|--createdb -> privilege unknown {line}
 manage.py django-admin

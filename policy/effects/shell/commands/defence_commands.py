@@ -8,13 +8,6 @@ from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
 
-_TUNED = re.compile(
-    r"vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max"
-    r"|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|"
-    r"net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)"
-    r"|kernel\.(?:pid_max|threads-max|shm|sem|msg)"
-)
-"""Bounds that databases and watchers of files need higher."""
 _SETTINGS = re.compile(
     r"NODE_TLS_REJECT_UNAUTHORIZED=['\"]?0|GIT_SSL_NO_VERIFY=(?:1|true|yes|on)|PYTHONHTTPSVERIFY=0"
     r"|CURL_INSECURE=|SSL_VERIFY=(?:false|0|"
@@ -106,38 +99,9 @@ def _named(command: Command, args: Args, findings: Findings) -> None:
     findings.is_secret = any(SECRET_NAME.search(word.known) for word in command.words[1:])
 
 
-def _attributes(command: Command, args: Args, findings: Findings) -> None:
-    """`chattr -i` takes a lock off; `+i` on a file that is not ours puts one on that others cannot
-    lift."""
-    words = command.words[1:]
-    modes = [
-        word.known
-        for word in words
-        if re.fullmatch(r"[-+=][aAcCdDeijsStTu]+", word.known)
-        and word.known not in ("-R", "-V", "-f")
-    ]
-    for word in words:
-        if word.known.startswith(("-", "+", "=")):
-            continue
-        place = findings.place(word)
-        if place.scope in ("system", "startup", "credentials", "root") and any(
-            "i" in mode or "a" in mode for mode in modes
-        ):
-            findings.add("defence", place.scope, f"{' '.join(modes)} {place.path}")
-
-
-def _sysctl(command: Command, args: Args, findings: Findings) -> None:
-    for word in command.words[1:]:
-        name, sign, _ = word.known.partition("=")
-        if sign and not name.startswith("-") and not _TUNED.match(name.strip()):
-            findings.add("write", "system", "/proc/sys/" + name.strip().replace(".", "/"))
-    for word in args_of(command, ("-p", "--load", "-f")).all("-p|--load|-f"):
-        if findings.place(word).scope != "system":
-            findings.add("write", "system", "/proc/sys/")
-
-
 HANDLERS: dict[str, Handler] = rows(
     r"""
+TUNED := (?:vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)|kernel\.(?:pid_max|threads-max|shm|sem|msg))
 AGENT := (?:ANTHROPIC|OPENAI|CLAUDE|GOOGLE_GEMINI|GEMINI|OPENROUTER|AZURE_OPENAI|CLAUDE_CODE|CODEX|QWEN|LITELLM)\w*_(?:BASE_URL|API_BASE|ENDPOINT|HOST)
 claude claude-code codex gemini gemini-cli qwen cursor-agent copilot amp crush droid opencode goose aider q kiro-cli auggie
         : --permission-mode --approval-mode -s --sandbox -c --config -m --model -p --print -a --ask-for-approval
@@ -193,7 +157,7 @@ aa-disable aa-complain
     -> defence system {}
 aa-teardown
     -> defence system apparmor
-sysctl
+sysctl : -p --load -f
     line~kernel\.randomize_va_space\s*=\s*[01]|ptrace_scope\s*=\s*0|dmesg_restrict\s*=\s*0|kptr_restrict\s*=\s*0
         -> defence system {line}
     line~unprivileged_bpf_disabled\s*=\s*0|suid_dumpable\s*=\s*[12]|perf_event_paranoid\s*=\s*-?[01]|exec-shield\s*=\s*0
@@ -205,7 +169,8 @@ sysctl
     line~kexec_load_disabled\s*=\s*0|yama -> defence system {line}
     line~'(?:^| )-w(?: |$)|=' line~core_pattern\s*=\s*\||modprobe\s*=|binfmt|hotplug
         -> privilege system {line}
-    -> call sysctl
+    + -p|--load|-f !@-p|--load|-f=system -> write system /proc/sys/
+    words~(?!-)\s*(?!<TUNED>)[^=]+=.* -> write system /proc/sys/{}
 fail2ban-client
     line~'\bstop\b|\bunban\b|set \S+ (?:unbanip|addignoreip)' -> defence system {line}
 spctl
@@ -280,10 +245,8 @@ enable
 update-alternatives ldconfig
     @operands=temp -> write system /etc/alternatives
 chattr
-    -> call attributes
+    words~[-+=][aAcCdDeijsStTu]*[ai][aAcCdDeijsStTu]* -> defence @operands=system|startup|credentials|root
 """,
-    sysctl=_sysctl,
     named=_named,
     enable=_enable,
-    attributes=_attributes,
 )

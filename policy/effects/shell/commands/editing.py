@@ -11,28 +11,14 @@ from policy.effects.patches import files_of
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.rule_table import rows
 
 
 def _sed(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-e", "-f", "-l", "--expression", "--file"))
-    scripts = args.all("-e|--expression")
-    operands = args.operands if scripts or args.all("-f|--file") else args.operands[1:]
-    if any(flag == "-i" or flag.startswith("--in-place") for flag in args.flags) or any(
-        name.startswith("--in-place") for name, _ in args.values
-    ):
-        findings.write(*operands)
-    findings.read(*operands)
-    for script in scripts or list(args.operands[:1]):
+    """What a script of `sed` writes besides."""
+    for script in args.all("-e|--expression") or args.operands[:1]:
         for target in re.findall(r"(?:^|[;}\n/gp0-9\s])w\s+([^\s;}]+)", script.known):
             findings.write(Word(target))
-
-
-def _yq(command: Command, args: Args, findings: Findings) -> None:
-    args = args_of(command, ("-o", "-p", "-I", "--output-format", "--from-file"))
-    operands = args.operands[1:]
-    if args.has("-i|--inplace|--in-place"):
-        findings.write(*operands)
-    findings.read(*operands)
 
 
 _AWK_WRITES = re.compile(r">{1,2}\s{0,9}(ENVIRON\[\"HOME\"\]\s{0,9})?\"([^\"]{1,400})\"")
@@ -53,7 +39,22 @@ def in_place(command: Command, findings: Findings) -> None:
                 findings.write(Word(f"~{path}" if home else path))
 
 
-HANDLERS: dict[str, Handler] = {"sed": _sed, "gsed": _sed, "yq": _yq}
+HANDLERS: dict[str, Handler] = rows(
+    r"""
+SCRIPTS := -e|-f|--expression|--file
+
+sed gsed : -e -f -l --expression --file
+    + <SCRIPTS> -> reads operands
+    + !<SCRIPTS> -> reads 2-
+    + -i|--in-place <SCRIPTS> -> writes operands
+    + -i|--in-place !<SCRIPTS> -> writes 2-
+    -> call sed
+yq : -o -p -I --output-format --from-file
+    + -> reads 2-
+    -i|--inplace|--in-place -> writes 2-
+""",
+    sed=_sed,
+)
 
 
 _PATCHING = frozenset("patch gpatch apply_patch applypatch git".split())

@@ -39,7 +39,7 @@ from policy.effects.shell.commands.command_traits import (
 from policy.effects.shell.commands.data_flow import follow
 from policy.effects.shell.commands.file_table import DOES_NOTHING, WHOLE
 from policy.effects.shell.commands.finding_files import link
-from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.findings import Earlier, Findings, Handler
 from policy.effects.shell.commands.program_origins import (
     built,
     comes_from_elsewhere,
@@ -151,10 +151,8 @@ class _Text:
                 command,
                 self.places,
                 origin=self.outputs.origin,
+                earlier=Earlier(tuple(self.fetched), self.links, self.sql_read),
             )
-            findings.fetched = tuple(self.fetched)
-            findings.links = self.links
-            findings.sql_read = self.sql_read
             self.all_findings.append(findings)
             self._one(command, findings)
             self.exported |= database_commands.exports(command)
@@ -307,7 +305,7 @@ class _Text:
         fetched it just now."""
         if not command.words:
             return
-        cloud_commands.service(command, findings)
+        cloud_commands.service(command, args_of(command), findings)
         sending.add_hosts(command, findings)
 
     # -- programs

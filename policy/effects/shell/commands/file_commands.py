@@ -4,9 +4,8 @@ options change the effect."""
 import re
 from functools import cache
 
-from policy.effects.effect import Scope
 from policy.effects.shell.command import Command, Word
-from policy.effects.shell.commands.args import Args, args_of, full_name, tail
+from policy.effects.shell.commands.args import Args, args_of, full_name
 from policy.effects.shell.commands.file_table import LINES, RUNS
 from policy.effects.shell.commands.finding_files import find
 from policy.effects.shell.commands.findings import Findings, Handler
@@ -121,9 +120,8 @@ def by_table(command: Command, findings: Findings) -> bool:
         roles = roles[1:]
     if args.has("-t|--target-directory") and roles[-1:] == ("w",):
         roles = roles[:-1]
-    for role, words in _share(roles, args.operands):
-        for word in words:
-            _apply(role, word, args, findings)
+    for place, word in enumerate(args.operands if roles else ()):
+        _apply(_role_at(place, roles, len(args.operands)), word, args, findings)
     if command.name.endswith(("grep", "rg", "ag", "ack")):
         _hunts(args, findings)
     if command.name in _EDITORS:
@@ -143,74 +141,49 @@ _HUNTED = re.compile(r"(?i)passw|secret|api.?key|token|credential|private.?key|A
 def _hunts(args: Args, findings: Findings) -> None:
     """Whoever looks for passwords in whole homes or systems reads those that are there."""
     texts = [*args.texts[:1], *(word.known for word in args.all("-e|--regexp"))]
-    wide = [
-        place
-        for place in findings.reads
-        if place.scope in ("root", "home") or (place.scope == "system" and place.whole)
-    ]
-    is_deep = args.has("-r|-R|--recursive") or findings.command.name in (
-        "rg",
-        "ag",
-        "ack",
-        "rgrep",
-    )
-    is_hunted = any(_HUNTED.search(text) for text in texts)
+    is_deep = args.has("-r|-R|--recursive") or findings.command.name in _ARE_DEEP
     if (
         is_deep
-        and is_hunted
-        and any(place.path not in (".", "..") and place.whole for place in wide)
+        and any(map(_HUNTED.search, texts))
+        and any(
+            place.whole and place.scope in ("root", "home", "system")
+            for place in findings.reads
+            if place.path not in (".", "..")
+        )
     ):
         findings.add("read", "credentials", texts[0], wide=True)
         findings.is_secret = True
 
 
-def _share(
-    roles: tuple[str, ...], operands: tuple[Word, ...]
-) -> list[tuple[str, tuple[Word, ...]]]:
-    """Hand the operands out to roles: the one with `+` or `*` takes what the others leave."""
-    many = next((i for i, role in enumerate(roles) if role[-1] in "+*"), None)
-    if many is None:
-        return [(role, (word,)) for role, word in zip(roles, operands, strict=False)]
-    after = len(roles) - many - 1
-    if roles[many][-1] == "+" and len(operands) <= after:
-        # `ln x`: one operand is the first kind
-        after = 0
-    end = len(operands) - after
-    shared: list[tuple[str, tuple[Word, ...]]] = [
-        (role, (word,)) for role, word in zip(roles[:many], operands, strict=False)
-    ]
-    shared.append((roles[many][0], operands[min(many, end) : end]))
-    if after:
-        shared += [
-            (role, (word,)) for role, word in zip(roles[many + 1 :], operands[end:], strict=False)
-        ]
-    return shared
+_ARE_DEEP = ("rg", "ag", "ack", "rgrep")
+
+
+def _role_at(place: int, roles: tuple[str, ...], count: int) -> str:
+    """Return the role of one of `count` operands: one with `+` leaves the last to the next, one
+    with `*` is the last."""
+    if roles[0][-1] == "+":
+        return roles[-1] if place == count - 1 > 0 else roles[0]
+    if place < len(roles):
+        return roles[place]
+    return roles[-1] if roles[-1][-1] == "*" else "t"
 
 
 def _apply(role: str, word: Word, args: Args, findings: Findings) -> None:
     name = findings.command.name
     recursive = args.has("-r|-R|--recursive|-d|--dir|-a|--archive")
-    match role[0]:
-        case "r":
-            if word.text != "-":
-                findings.read(word, wide=recursive)
-        case "w":
-            if name in _EDITORS:
-                if not re.match(r"[+:]", word.known):
-                    findings.write(word)
-            elif word.text != "-":
-                findings.write(word)
-        case "d":
-            if name == "rmdir":
-                # only what is empty goes
-                place = findings.place(word)
-                findings.add("delete", place.scope, place.path)
-            else:
-                findings.delete(word, wide=recursive or name == "srm" or word.is_many)
-        case "m":
-            _move(word, findings)
-        case _:
-            pass
+    is_file = word.text != "-" and not (name in _EDITORS and re.match(r"[+:]", word.known))
+    if role[0] == "r" and is_file:
+        findings.read(word, wide=recursive)
+    elif role[0] == "w" and is_file:
+        findings.write(word)
+    elif role[0] == "d" and name == "rmdir":
+        # only what is empty goes
+        place = findings.place(word)
+        findings.add("delete", place.scope, place.path)
+    elif role[0] == "d":
+        findings.delete(word, wide=recursive or name == "srm" or word.is_many)
+    elif role[0] == "m":
+        _move(word, findings)
 
 
 def _move(word: Word, findings: Findings) -> None:
@@ -221,76 +194,11 @@ def _move(word: Word, findings: Findings) -> None:
             findings.add("delete", place.scope, place.path, wide=place.whole)
 
 
-def _rsync(command: Command, args: Args, findings: Findings) -> None:
-    *sources, target = args.operands or (Word(""),)
-    remote = [word for word in args.operands if is_remote(word)]
-    for word in sources:
-        if not is_remote(word):
-            findings.read(word, wide=args.has("-a|-r|--archive|--recursive"))
-    if args.has("--remove-source-files"):
-        findings.delete(*(word for word in sources if not is_remote(word)), wide=True)
-    if is_remote(target):
-        findings.reach(target, sends=True, account=True)
-        if args.has(
-            (
-                "--delete|--delete-after|--delete-before|--delete-excluded|--delete-during|--del|"
-                "--delete-delay"
-            ),
-        ):
-            scope = _remote_scope(target, findings)
-            findings.add(
-                "delete",
-                scope,
-                target.known,
-                wide=scope != "unknown" or any("empty" in word.known for word in sources),
-            )
-    else:
-        for word in remote:
-            name = word.known.rpartition("/")[2]
-            findings.downloads += [
-                (findings.place(Word(path)).path, findings.reach(word))
-                for path in (target.known, f"{target.known}/{name}")
-            ]
-        if sources:
-            findings.write(target)
-            if any(flag.startswith("--del") for flag in args.flags):
-                # what is not in the source goes; an empty source is a way to delete a tree
-                empty = any(
-                    "empty" in word.known
-                    or findings.place(word).scope == "temp"
-                    or word.text is None
-                    for word in sources
-                )
-                for place in findings.places(target):
-                    findings.add(
-                        "delete",
-                        place.scope,
-                        place.path,
-                        wide=empty or place.whole or place.scope not in ("home", "unknown"),
-                    )
-    for log in args.all("--log-file"):
-        findings.write(log)
-
-
 def is_remote(word: Word) -> bool:
     """Is it `host:path`, `user@host:path` or a URL?"""
     return bool(
         re.match(r"(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z)|[a-z]+://|.*@.*:", word.known)
     ) and not word.known.startswith(("/", "./", "~"))
-
-
-def _remote_scope(word: Word, findings: Findings) -> Scope:
-    path = word.known.partition(":")[2]
-    return findings.place(Word(path)).scope if path.startswith(("/", "~")) else "unknown"
-
-
-def _dd(command: Command, args: Args, findings: Findings) -> None:
-    for word in command.words[1:]:
-        text = word.known
-        if text.startswith("if="):
-            findings.read(tail(word, 3))
-        elif text.startswith("of="):
-            findings.write(tail(word, 3))
 
 
 _TAR = tuple(
@@ -335,23 +243,12 @@ def _joined(folder: Word, word: Word) -> Word:
     return Word(f"{folder.text}/{word.text}", is_glob=word.is_glob)
 
 
-def _gzip(command: Command, args: Args, findings: Findings) -> None:
-    """They read a file and put another in its place."""
-    for word in args_of(command, ("-S", "-o", "-T", "-p", "-b")).operands:
-        place = findings.place(word)
-        findings.reads.append(place)
-        if place.scope not in ("system", "unknown"):
-            findings.write(word)
-
-
 HANDLERS: dict[str, Handler] = rows(
     r"""
 find gfind
     -> call find
-rsync : -e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file
-    -> call rsync
 dd gdd dcfldd
-    -> call dd
+    -> reads words:if=(.*) ; writes words:of=(.*)
 tar gtar bsdtar
     -> call tar
 unzip bsdunzip unar unrar : -x -i -P -b -t -d -o -w -p
@@ -367,8 +264,9 @@ zip : -x -i -P -b -t -d -o -w -p
     1~(?i)[xelt] -> reads 2
     + -> writes 2 ; reads 3- wide
     -m|--move|-sdel -> deletes 3- wide
-gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli
-    -> call gzip
+gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd lz4 lzma compress uncompress pigz pbzip2 brotli : -S -o -T -p -b
+    + -> reads operands
+    !@operands=system|unknown -> writes operands
 truncate : -s -r -l -o --size --reference
     + -> writes operands
     -s|--size=0+[a-zA-Z]* -> deletes operands
@@ -389,9 +287,6 @@ ssh-keygen ssh-add : -f -t -b -C -N -P -a -m -E -R -F -I -n -s -V -z -Y -O -D
     -A -> write system /etc/ssh
 """,
     find=find,
-    rsync=_rsync,
-    dd=_dd,
     tar=_tar,
-    gzip=_gzip,
 )
 """`ssh-keygen -y` opens a private key, and `-p -N ''` takes its passphrase off."""

@@ -4,6 +4,8 @@ so that data can be followed."""
 import re
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from policy.effects.effect import Effect, Kind, Scope
 from policy.effects.network import host_of
 from policy.effects.paths import PathTarget, written
@@ -25,6 +27,15 @@ _LOADED = re.compile(r"/(?:[^/]+\.pth|(?:site|user)customize\.py)")
 _MAX_EFFECTS = 400
 
 
+class Earlier(msgspec.Struct):
+    """What commands of a text before one have done. `fetched`: files that hold what a host sent.
+    `links`: where links lead. `sql_read`: tokens of SQL, as all of a text count together."""
+
+    fetched: Sequence[tuple[str, Scope]] = ()
+    links: Sequence[tuple[str, PathTarget]] = ()
+    sql_read: list[int] = msgspec.field(default_factory=lambda: [0])
+
+
 class Findings:
     """What one command does. `folder`: where its relative paths begin."""
 
@@ -34,6 +45,7 @@ class Findings:
         places: Places,
         *,
         origin: "Callable[[Word], list[PathTarget]]",
+        earlier: Earlier | None = None,
     ) -> None:
         """`origin`: which places the unknown parts of a word may come from, as the folders that a
         `find` looked through."""
@@ -65,15 +77,10 @@ class Findings:
         """Prints much that is not for others."""
         self.is_dry = False
         """Its output reveals nothing of what it reads: a count, a hash."""
-        self.fetched: Sequence[tuple[str, Scope]] = ()
-        """What commands before this one have fetched."""
-        self.links: Sequence[tuple[str, PathTarget]] = ()
-        """Links that commands before this one have made, and where they lead."""
+        self.earlier = earlier or Earlier()
         self.linked: list[tuple[str, PathTarget]] = []
         """The links that it makes."""
         self.unsure: list[str] = []
-        self.sql_read = [0]
-        """Tokens of SQL that were read: all commands of a text count together."""
         self._origin = origin
 
     @property
@@ -86,7 +93,7 @@ class Findings:
     def downloaded(self, path: str) -> Scope | None:
         """Return which kind of host sent the file, if a command before fetched it or a folder above
         it."""
-        for fetched, scope in self.fetched:
+        for fetched, scope in self.earlier.fetched:
             if path == fetched or path.startswith(fetched.rstrip("/") + "/"):
                 return scope
             if fetched == "./*" and path.startswith("./") and path.count("/") > 1:
@@ -108,14 +115,14 @@ class Findings:
         """Return all places that a word may name. `is_gone`: it is taken away itself, which leaves
         what a link leads to."""
         locations = self._named(word)
-        if not self.links:
+        if not self.earlier.links:
             return locations
         is_opened = not is_gone or word.known.endswith(("/", "/."))
         return [self._behind(location, is_opened=is_opened) for location in locations]
 
     def _behind(self, location: PathTarget, *, is_opened: bool) -> PathTarget:
         """Where a path leads through links."""
-        for link, target in reversed(self.links):
+        for link, target in reversed(self.earlier.links):
             path = location.path
             if (path == link and is_opened) or path.startswith(f"{link}/"):
                 return self._places.place(target.path + path[len(link) :])

@@ -3,6 +3,8 @@ hosts and runs programs from its settings."""
 
 import re
 
+import msgspec
+
 from policy.effects.network import host_of
 from policy.effects.paths import PathTarget
 from policy.effects.shell.command import Command, Word
@@ -22,33 +24,6 @@ _VALUED = tuple(
     --strategy --max-count --index-filter --tree-filter --msg-filter --env-filter --commit-filter
 """.split()
 )
-_RUNS = re.compile(
-    r"(?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*"
-    r"|credential\..*helper|credential\.helper|"
-    r"sequence\.editor|pager\..*|"
-    r"diff\.(?:external|.*\.(?:textconv|command))|merge\..*\.driver|filter\..*\.(?:clean|smudge"
-    r"|process)|gpg\.program|gpg\..*\.program|"
-    r"ssh\.variant|"
-    r"uploadpack\.packobjectshook|remote\..*\.(?:uploadpack|receivepack|proxy)"
-    r"|protocol\.ext\.allow|init\.templatedir|"
-    r"url\..*\.(?:insteadof|pushinsteadof)|"
-    r"(?:difftool|mergetool|browser|man|web)\..*\.(?:cmd|path)|receive\..*|submodule\..*\.update"
-    r"|include(?:if\..*)?\.path|"
-    r"trailer\..*\.(?:cmd|command))"
-)
-"""Settings whose value git runs, or that lead elsewhere what goes to a remote."""
-_HARMLESS_ALIAS = re.compile(
-    r"(?i)(?:alias\.[\w-]+|pager\.\w+|core\.(?:pager|editor|sshcommand)|credential\.helper"
-    r"|sequence\.editor|"
-    r"(?:difftool|mergetool)\..*)"
-)
-_HARMLESS_VALUE = re.compile(
-    r"(?:ssh(?: -[io46Fp] ?\S+| -o"
-    r" \S+)*|[a-z][\w-]*(?:\s+[^!;|&`$()]*)?|less.*|cat|delta|vim?|nvim|nano|emacs|code("
-    r" --wait)?|true|false|"
-    r"osxkeychain|store|cache.*|manager(?:-core)?|libsecret|wincred|)"
-)
-_NO_TLS = re.compile(r"(?i)http(?:\..*)?\.sslverify")
 
 
 def _git(command: Command, args: Args, findings: Findings) -> None:
@@ -58,12 +33,9 @@ def _git(command: Command, args: Args, findings: Findings) -> None:
         name, equals, path = option.known.partition("=")
         if name in _GLOBAL and not equals and words:
             config = words.pop(0)
-            setting, _, chosen = config.known.partition("=")
-            # for this run alone; what it runs stands in the list by itself
-            if name in ("-c", "--config-env") and _NO_TLS.fullmatch(setting):
-                _setting(setting, chosen, findings)
-            elif name == "-c":
-                _leads(setting, chosen, findings)
+            if name == "-c":
+                # for this run alone; what it runs stands in the list by itself
+                _set("leads", config, findings)
         elif name == "--exec-path" and path:
             findings.add("execute", findings.place(Word(path)).scope, path)
     if not words:
@@ -85,61 +57,49 @@ def _git(command: Command, args: Args, findings: Findings) -> None:
             findings.add("execute", "unknown", value.known)
 
 
-def _leads(name: str, value: str, findings: Findings) -> None:
-    """A setting that says where a remote lies, what stands for the beginning of its address, or
-    where more settings and hooks lie."""
-    if (
-        remote := re.fullmatch(r"(?i)remote\.([^\s]{1,200})\.(?:push)?url", name)
-    ) is not None and is_remote(Word(value)):
-        findings.downloads.append((f"remote:{remote[1]}", findings.reach(Word(value))))
-    elif (
-        base := re.fullmatch(r"(?i)url\.(\S{1,500})\.(?:push)?insteadof", name)
-    ) is not None and is_remote(Word(base[1])):
-        findings.downloads.append(("remote:*", findings.reach(Word(base[1]))))
-    elif (
-        re.fullmatch(r"(?i)include(?:if\..*)?\.path|core\.hookspath", name)
-        and value != "/dev/null"
-        and findings.place(Word(value)).scope in ("temp", "unknown")
-    ):
-        findings.unsure.append("name: settings of git that may hold commands")
-
-
-def _setting(name: str, value: str, findings: Findings) -> None:
-    if (
-        name.lower() == "core.hookspath"
-        and findings.place(Word(value)).scope == "project"
-        and not value.startswith(("/", ".git/"))
-    ):
-        # the project's own, as its makefile is
-        findings.add("execute", "project", value)
-        return
-    if _NO_TLS.fullmatch(name):
-        if value.lower() in ("false", "0", "no", "off"):
-            findings.add("defence", "unknown", f"{name}={value}")
-    elif _RUNS.fullmatch(name) and not (
-        _HARMLESS_ALIAS.fullmatch(name) and _HARMLESS_VALUE.fullmatch(value)
-    ):
-        findings.add("persistence", "startup", f"{name}={value}")
+def _set(row: str, setting: Word, findings: Findings) -> None:
+    """A setting as `NAME=VALUE`."""
+    words = tuple(map(Word, setting.known.partition("=")[::2]))
+    _SETTINGS[row](findings.command, Args((), (), words), findings)
 
 
 def _config(command: Command, args: Args, findings: Findings) -> None:
-    operands = [t for t in args.texts if t not in ("set", "get", "list", "unset")]
-    if (
-        any(
-            flag.startswith(("--get", "--list", "--unset", "--edit", "-l", "-e", "--remove"))
-            for flag in args.flags
-        )
-        or len(operands) < 2
-    ):
-        if (
-            operands
-            and re.match(r"(?i)credential|http\..*extraheader", operands[0])
-            and "--unset" not in args.flags
-        ):
-            findings.is_secret = True
-        return
-    _setting(operands[0], operands[1], findings)
-    _leads(operands[0], operands[1], findings)
+    verbs = ("set", "get", "list", "unset")
+    operands = tuple(word for word in args.operands if word.known not in verbs)
+    _SETTINGS["config"](command, msgspec.structs.replace(args, operands=operands), findings)
+
+
+_SETTINGS: dict[str, Handler] = rows(
+    r"""
+ASKS := (?:--get|--list|--unset|--edit|--remove|-l|-e).*
+KEYS := (?i)(?:credential|http\..*extraheader).*
+NO_TLS := (?i)http(?:\..*)?\.sslverify
+THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
+RUNS := (?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*|credential\..*helper|credential\.helper|sequence\.editor|pager\..*|diff\.(?:external|.*\.(?:textconv|command))|merge\..*\.driver|filter\..*\.(?:clean|smudge|process)|gpg\.program|gpg\..*\.program|ssh\.variant|uploadpack\.packobjectshook|remote\..*\.(?:uploadpack|receivepack|proxy)|protocol\.ext\.allow|init\.templatedir|url\..*\.(?:insteadof|pushinsteadof)|(?:difftool|mergetool|browser|man|web)\..*\.(?:cmd|path)|receive\..*|submodule\..*\.update|include(?:if\..*)?\.path|trailer\..*\.(?:cmd|command))
+OWN_NAME := (?i)(?:alias\.[\w-]+|pager\.\w+|core\.(?:pager|editor|sshcommand)|credential\.helper|sequence\.editor|(?:difftool|mergetool)\..*)
+PROGRAM := '(?:ssh(?: -[io46Fp] ?\S+| -o \S+)*|[a-z][\w-]*(?:\s+[^!;|&`$()]*)?|less.*|cat|delta|vim?|nvim|nano|emacs|code( --wait)?|true|false|osxkeychain|store|cache.*|manager(?:-core)?|libsecret|wincred|)'
+
+config
+    + 1~<KEYS> words~<ASKS> !words=--unset -> prints-secret
+    + 1~<KEYS> !2 !words=--unset -> prints-secret
+    words~<ASKS> -> nothing
+    2 -> call setting
+leads
+    + 1~<NO_TLS> 2~(?i)false|0|no|off -> defence unknown {1}={2}
+    + 1~(?i)remote\.\S{1,200}\.(?:push)?url 2~<THERE> -> fetches remote:* 2
+    + 1~(?i)url\.<THERE>\.(?:push)?insteadof -> fetches remote:* 1:(?i)url\.(.*)\.(?:push)?insteadof
+    1~(?i)include(?:if\..*)?\.path|core\.hookspath !2=/dev/null @2=temp|unknown
+        -> unsure 'name: settings of git that may hold commands'
+setting
+    + -> call leads
+    1~(?i)core\.hookspath 2~(?!/|\.git/).* @2=project -> execute project {2}
+    1~<OWN_NAME> 2~<PROGRAM> -> nothing
+    1~<RUNS> -> persistence startup {1}={2}
+""",
+    leads=lambda command, args, findings: _SETTINGS["leads"](command, args, findings),
+    setting=lambda command, args, findings: _SETTINGS["setting"](command, args, findings),
+)
+"""What settings of git do, as `NAME VALUE`."""
 
 
 _INDEX, _HISTORY = (PathTarget(f"git:{name}", "project") for name in ("index", "history"))
@@ -199,10 +159,8 @@ def _push(command: Command, args: Args, findings: Findings) -> None:
         if scope == "other" or (is_whole and scope == "listed"):
             findings.add("secret", "other", f"the project to {host_of(remote.known)}", wide=True)
     else:
-        named = (f"remote:{remote.known}", "remote:*")
-        added = findings.downloaded(named[0]) or next(
-            (scope for path, scope in findings.downloads if path in named), None
-        )
+        anew = dict(findings.downloads).get("remote:*") or findings.downloaded("remote:*")
+        added = findings.downloaded(f"remote:{remote.known}") or anew
         findings.add(
             "network", "unknown" if remote.text is None else added or "listed", remote.known
         )
@@ -214,13 +172,6 @@ def _push(command: Command, args: Args, findings: Findings) -> None:
 
 _OWN_REMOTES = ("origin", "upstream", "fork")
 """Names of remotes that a clone of one's own has: all of it goes there when it is set up."""
-
-
-def _remote(command: Command, args: Args, findings: Findings) -> None:
-    if args.starts("add") or args.starts("set-url"):
-        for word in args.operands[2:3]:
-            if is_remote(word):
-                findings.downloads.append((f"remote:{args.texts[1]}", findings.reach(word)))
 
 
 def _clone(command: Command, args: Args, findings: Findings) -> None:
@@ -248,7 +199,7 @@ def _clone(command: Command, args: Args, findings: Findings) -> None:
             )
         )
     for value in args.all("-c|--config"):
-        _setting(value.known.partition("=")[0], value.known.partition("=")[2], findings)
+        _set("setting", value, findings)
     for template in args.all("--template"):
         findings.add("persistence", "startup", template.known)
 
@@ -275,6 +226,7 @@ def _clone_behind(command: Command, args: Args, findings: Findings) -> None:
 
 _VERBS = rows(
     r"""
+THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
 SHARED := (?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*|refs/heads/\*)
 FORCED := (?s)\+*(?:.*:)?(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release[^:]*|trunk|stable|\*|refs/heads/\*)
 
@@ -329,7 +281,7 @@ push
     -d|--delete -> delete listed {2-}
     2-~(?s):.* -> delete listed {2-}
 remote
-    -> call remote
+    1=add|set-url 3~<THERE> -> fetches remote:{2} 3
 clone
     -> call clone
 fetch pull ls-remote
@@ -354,7 +306,6 @@ send-email
     add=_add,
     commit=_commit,
     push=_push,
-    remote=_remote,
     clone=_clone,
     fetch=_fetch,
     submodule=_clone_behind,

@@ -3,7 +3,6 @@ gets a shell through them."""
 
 import re
 
-from policy.effects.effect import Scope
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args
 from policy.effects.shell.commands.file_commands import is_remote
@@ -11,116 +10,25 @@ from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
 from policy.effects.shell.commands.web_commands import curl, has_secret_variable, httpie, wget
 
-_SHELLS = re.compile(
-    r"(?:.*/)?(?:ba|da|z|k|c|tc|a|fi)?sh(?:\s.*)?|(?:.*/)?(?:cmd(?:\.exe)?|powershell(?:\.exe)?|pwsh|busybox)(?:\s.*)?"
-)
 
-
-def _netcat(command: Command, args: Args, findings: Findings) -> None:
-    programs = args.all("-e|-c|--exec|--sh-exec|--lua-exec")
-    listens = args.has("-l|--listen|-L")
-    scope: Scope = "unknown"
-    if args.operands and not listens and not re.fullmatch(r"\d+", args.operands[0].known):
-        scans = args.has("-z")
-        scope = findings.reach(
-            args.operands[0],
-            sends=not scans and command.stdin.kind in ("command", "file", "text", "unknown"),
-        )
-    elif listens:
-        findings.add("network", "unknown", "listens")
-        findings.sends.append(("unknown", "whoever connects", True))
-    for word in programs:
-        if re.match(
-            r"(?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat"
-            r" [^;|&]*)(?:\s[^;|&`$]*)?$",
-            word.known,
-        ):
-            continue
-        # whoever is on the other side gives commands
-        findings.add(
-            "execute",
-            (
-                scope
-                if scope in ("private", "loopback") and not _SHELLS.fullmatch(word.known)
-                else "other"
-            ),
-            word.known,
-        )
-
-
-def _socat(command: Command, args: Args, findings: Findings) -> None:
-    texts = command.texts
-    runs = any(re.match(r"(?i)(?:exec|system|shell):", text) for text in texts)
-    for word in command.words[1:]:
-        text = word.known
-        if (
-            peer := re.match(
-                r"(?i)(?:tcp|tcp4|tcp6|udp|udp4|udp6|openssl|ssl|sctp|socks\w*|proxy|dtls)(?:-connect|-client|"
-                r"-sendto)?:([^:,]+)",
-                text,
-            )
-        ) is not None:
-            scope = findings.reach(Word(peer[1]), sends=True)
-            if runs:
-                findings.add("execute", "other" if scope != "loopback" else scope, text)
-        elif re.match(r"(?i)(?:tcp|udp|openssl|ssl|sctp)\d?-(?:l|listen|recv\w*):", text):
-            findings.add("network", "unknown", "listens")
-            findings.sends.append(("unknown", "whoever connects", True))
-            if runs:
-                findings.add("execute", "other", text)
-        elif (path := re.match(r"(?i)(?:file|open|gopen|create):([^,]+)", text)) is not None:
-            findings.read(Word(path[1]))
-
-
-def _ssh(command: Command, args: Args, findings: Findings) -> None:
-    host = args.operands[0] if args.operands else Word("")
-    scope = (
-        findings.reach(host, sends=True, account=True)
-        if host.known or host.text is None
-        else "unknown"
-    )
-    for word in args.all("-o"):
-        setting = re.match(
-            r"(?i)(?:proxycommand|localcommand|knownhostscommand|pkcs11provider)[ =]\s*(.*)",
-            word.known,
-        )
-        if setting is not None and not re.match(
-            r"(?:none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm)",
-            setting[1],
-        ):
-            findings.add("execute", "unknown", setting[1])
-        if re.match(r"(?i)permitlocalcommand[ =]yes", word.known):
-            findings.add("execute", "unknown", word.known)
-    for word in args.all("-R"):
-        # whoever is there gets in here
-        findings.add("defence", scope, f"-R {word.known}")
-
-
-def _scp(command: Command, args: Args, findings: Findings) -> None:
+def transfer(command: Command, args: Args, findings: Findings) -> None:
+    """`scp`, `rsync`: to a host, or from one."""
     *sources, target = args.operands or (Word(""),)
+    local = [word for word in sources if not is_remote(word)]
+    findings.read(*local, wide=args.has("-r|-R|-a|--archive|--recursive"))
+    if args.has("--remove-source-files"):
+        findings.delete(*local, wide=True)
     for word in sources:
-        if is_remote(word):
-            findings.reach(word)
-        else:
-            findings.read(word, wide=args.has("-r|-R"))
+        if word not in local:
+            scope, name = findings.reach(word), word.known.rpartition("/")[2]
+            findings.downloads += [
+                (findings.place(Word(path)).path, scope)
+                for path in (target.known, f"{target.known}/{name}")
+            ]
     if is_remote(target):
-        findings.reach(target, sends=bool(sources), account=True)
+        findings.reach(target, sends=True, account=True)
     elif sources:
         findings.write(target)
-        for word in sources:
-            if is_remote(word):
-                name = word.known.rpartition("/")[2]
-                findings.downloads.append(
-                    (findings.place(target).path, findings.scope_of_host(word))
-                )
-                findings.downloads.append(
-                    (
-                        findings.place(Word(f"{target.known}/{name}")).path,
-                        findings.scope_of_host(word),
-                    )
-                )
-    for word in args.all("-S|-D"):
-        findings.add("execute", "unknown", word.known)
 
 
 def _ftp(command: Command, args: Args, findings: Findings) -> None:
@@ -169,27 +77,18 @@ def _lookup(command: Command, args: Args, findings: Findings) -> None:
             findings.add("network", findings.scope_of_host(Word(text.lstrip("@"))), text)
 
 
-def _mail(command: Command, args: Args, findings: Findings) -> None:
-    for word in [*args.operands, *args.all("--to|-t")]:
-        if "@" in word.known or word.text is None:
-            findings.sends.append(
-                (
-                    findings.scope_of_host(word) if word.text is not None else "unknown",
-                    word.known,
-                    False,
-                )
-            )
-            findings.ask(word)
-    if not findings.sends and command.name in ("sendmail", "msmtp"):
-        # the addresses stand in what it reads
-        findings.sends.append(("unknown", command.name, False))
-
-
 HANDLERS: dict[str, Handler] = rows(
     r"""
 REMOTE := (?s)[\w-]*:.*|:[a-z]+[,:].*
 COPIES := copy|sync|move|copyto|moveto|bisync
 ENDS := purge|delete|deletefile|rmdirs|cleanup
+PRINTS := (?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat [^;|&]*)(?:\s[^;|&`$]*)?
+PEER := (?i)(?:tcp|tcp4|tcp6|udp|udp4|udp6|openssl|ssl|sctp|socks\w*|proxy|dtls)(?:-connect|-client|-sendto)?:([^:,]+).*
+LISTENS := (?i)(?:tcp|udp|openssl|ssl|sctp)\d?-(?:l|listen|recv\w*):.*
+RUNS := (?is)(?:exec|system|shell):.*
+TUNNEL := none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm
+DELETES := --delete|--delete-after|--delete-before|--delete-excluded|--delete-during|--del|--delete-delay
+THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
 
 curl curlie : -d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary
         --data-urlencode --data-ascii --json --form --form-string --upload-file --output --header --user --proxy
@@ -199,6 +98,10 @@ curl curlie : -d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z 
         --trace-ascii --max-redirs --next --ciphers --proto --tlsv --url-query --create-file-mode --max-filesize
         --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
         --abstract-unix-socket
+    + -> reads -T|--upload-file:(?!-\Z|\.\Z)(.*) ; reads -K|--config|--netrc-file ; reads -H|--header:@(.*)
+    + -> reads --variable:[^@]*@(.*) ; reads -b|--cookie:([^=]+)
+    + --unix-socket=.*(?:docker|containerd)\.sock.* -> privilege system {line}
+    + -X|--request=(?i)delete -> delete unknown {} wide:1-~(?:[a-z]+://)?[^/?]+/(?:[^?]*/)?(?:_all|\*|_all_dbs)?/?(?:\?.*)?
     -> call curl
 wget wget2 aria2c axel lwp-download : -O -o -a -i -P -U -e -t -T -w -Q -l -A -R -D -I -X -B --output-document
         --output-file --input-file --directory-prefix --user-agent --header --post-data --post-file --body-data
@@ -213,13 +116,32 @@ http https xh xhs : -a --auth -o --output --session -A --verify --cert --timeout
     -> writes -o|--output
 nc ncat netcat nc.traditional nc.openbsd : -e -c --exec --sh-exec --lua-exec -p -s -w -i -q -x -X -I -O -T -V -o -g -G
         -m --proxy -P
-    -> call netcat
+    + -l|--listen|-L -> network unknown listens ; send unknown 'whoever connects' account
+    + !-l|--listen|-L !1~\d+ -z -> reach 1
+    + !-l|--listen|-L !1~\d+ !-z -> reach 1 sends:stdin
+    -e|-c|--exec|--sh-exec|--lua-exec='(?s)(?!<PRINTS>\Z).*' -> execute other {line}
 socat
-    -> call socat
+    + -> reach words:<PEER> sends ; reads words:(?i)(?:file|open|gopen|create):([^,]+).*
+    + words~<LISTENS> -> network unknown listens ; send unknown 'whoever connects' account
+    words~<RUNS> words~<LISTENS> -> execute other {line}
+    words~<RUNS> words~<PEER> !words~(?i)[\w-]+:(?:localhost|127\.[\d.]+|\[?::1\]?)[:,].* -> execute other {line}
 ssh autossh : -p -i -l -o -F -J -L -R -D -W -w -b -c -e -m -S -E -O -Q -B -I -P
-    -> call ssh
+    + -> reach 1 sends account
+    + -o='(?is)(?:proxycommand|localcommand|knownhostscommand|pkcs11provider)[ =]\s*+(?!<TUNNEL>).*' -> execute unknown {line}
+    + -o='(?i)permitlocalcommand[ =]yes.*' -> execute unknown {line}
+    -R -> defence unknown {line}
 scp pscp : -P -i -o -F -l -c -J -S -b -X -B -R -s -D
-    -> call scp
+    + -> call transfer
+    -S|-D=(?s).* -> execute unknown {line}
+rsync : -e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file
+    + -> call transfer ; writes --log-file
+    + <DELETES> -> delete @last:[^:/]+:([/\x7e].*)=project|temp|home|system|startup|credentials|device|root wide
+    + <DELETES> -> delete @last:[^:/]+:([/\x7e].*)=unknown wide:1-~.*empty.*
+    <DELETES> last~[^:/]+:[^/\x7e].* -> delete unknown {line} wide:1-~.*empty.*
+    !<DELETES> -> nothing
+    last~<THERE> -> nothing
+    + -> delete @last=project|temp|system|startup|credentials|device|root wide
+    -> delete @last=home|unknown wide:1~.*empty.* wide:@1=temp|unknown wide:@last=home|unknown!!
 sftp ftp lftp ncftp ncftpput ftpput tftp smbclient telnet : -u -p -e -c -P -m -U -f -l -d -o
     -> call ftp
 dig drill nslookup host ping ping6 fping traceroute whois kdig delv dog doggo resolvectl getent mtr tracepath ntpdate
@@ -227,8 +149,8 @@ dig drill nslookup host ping ping6 fping traceroute whois kdig delv dog doggo re
     -> call lookup
 mail mailx mutt sendmail swaks sendemail msmtp : -s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from
         --server --body
-    + -> reads -a|-A|--attach
-    -> call mail
+    + -> reads -a|-A|--attach ; reach operands:(.*@.*) sends ; reach --to|-t:(.*@.*) sends ; reach unknown sends
+    name=sendmail|msmtp !1-~.*@.* !--to|-t=.*@.* -> send unknown {name}
 logger : -n --server -P --port -f --file -p -t -i! --priority --tag
     -> reads -f|--file ; reach -n|--server sends
 cloudflared
@@ -255,12 +177,8 @@ rclone : --config --transfers --exclude --include --filter --bwlimit --max-age -
     curl=curl,
     wget=wget,
     httpie=httpie,
-    netcat=_netcat,
-    socat=_socat,
-    ssh=_ssh,
-    scp=_scp,
+    transfer=transfer,
     ftp=_ftp,
     lookup=_lookup,
-    mail=_mail,
 )
 """`logger -n` tells another host; through a tunnel the world reaches a port of this machine."""

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+import msgspec
+
 from policy.effects.effect import Scope
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.findings import Findings, Handler
-from policy.effects.shell.commands.protective_services import is_guard
 from policy.effects.shell.commands.rule_table import rows
 from policy.word_tables import by_word
 
@@ -135,6 +136,7 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
     _indexes(args, family, findings)
     if verb in ("config", "set", "c"):
         _configure([word.known for word in targets], findings)
+        _CHECKS["configured"](command, msgspec.structs.replace(args, operands=targets), findings)
     elif verb in _STARTS and family in ("npm", "pip", "cargo", "go"):
         is_fetched = verb == "exec" and family == "npm"
         scope: Scope = "listed" if is_fetched else "project"
@@ -151,38 +153,17 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
                 findings.add("execute", findings.scope_of_host(word), word.known)
         _install(command, args, findings, (*targets, *args.all("-e|--editable")))
     elif verb in _REMOVES:
-        _remove(targets, findings)
+        _CHECKS["removed"](command, msgspec.structs.replace(args, operands=targets), findings)
     elif verb in _PUBLISHES:
         findings.add("network", "listed", _line(operands))
         if verb in ("unpublish", "yank"):
             findings.add("delete", "unknown", _line(targets), wide=verb == "unpublish")
     if family in ("apt", "dnf"):
-        _unchecked(args, findings)
+        _CHECKS["unchecked"](command, args, findings)
 
 
 def _line(words: Iterable[Word]) -> str:
     return " ".join(word.known for word in words)
-
-
-def _unchecked(args: Args, findings: Findings) -> None:
-    for word in args.all("-o|--option"):
-        if (
-            hook := re.match(
-                r"(?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs"
-                r"|post-invoke-success)[\w:{}-]*=?(.*)",
-                word.known,
-            )
-        ) is not None:
-            findings.add("execute", "unknown", hook[1])
-            if findings.command.is_root:
-                findings.add("privilege", "root", hook[1])
-    if args.has(
-        (
-            "--allow-unauthenticated|--nogpgcheck|--no-gpg-checks|--no-gpg-check|"
-            "--allow-insecure-repositories|--force-yes|--allow-untrusted"
-        ),
-    ):
-        findings.add("defence", "system", "packages without signatures")
 
 
 def _configure(texts: list[str], findings: Findings) -> None:
@@ -199,43 +180,29 @@ def _configure(texts: list[str], findings: Findings) -> None:
         if scope == "other":
             findings.add("persistence", "startup", joined)
         findings.add("network", scope, url[1])
-    if re.search(
-        r"(?i)strict-ssl[ =]+false|trusted-host|ssl_verify[ =]+false|unsafe-perm["
-        r" =]+true|secure-http[ =]+false|ssl-verify[ "
-        r"=]+(?:0|false)",
-        joined,
-    ):
-        findings.add("defence", "unknown", joined)
-    if re.search(r"(?i)(?:script-shell|node-options|git)[ =]+\S*(?:/|--require|-r )", joined):
-        findings.add("persistence", "startup", joined)
 
 
-_OF_SYSTEM = frozenset("apt apt-get aptitude nala dpkg dnf yum zypper rpm pacman apk".split())
-_VITAL = re.compile(
-    r"sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm"
-    r"|util-linux|login|passwd|init|"
-    r"linux-(?:image|generic)[\w.-]*|kernel(?:-core)?"
+_CHECKS = rows(
+    r"""
+VITAL := sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm|util-linux|login|passwd|init|linux-(?:image|generic)[\w.-]*|kernel(?:-core)?
+HOOK := (?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs|post-invoke-success)[\w:{}-]*=?.*
+
+removed
+    + 1-=a-guard -> defence system {}
+    1-=*|.*|~i|^.*$ -> delete system {} wide
+    name=apt|apt-get|aptitude|nala|dpkg|dnf|yum|zypper|rpm|pacman|apk 1-~<VITAL> -> delete system {} wide
+unchecked
+    + -o|--option=<HOOK> -> execute unknown {line}
+    + -o|--option=<HOOK> root -> privilege root {line}
+    --allow-unauthenticated|--nogpgcheck|--no-gpg-checks|--no-gpg-check|--allow-insecure-repositories|--force-yes|--allow-untrusted
+        -> defence system 'packages without signatures'
+configured
+    + text~(?i)strict-ssl[\s=]+false|trusted-host|ssl_verify[\s=]+false|unsafe-perm[\s=]+true|secure-http[\s=]+false|ssl-verify[\s=]+(?:0|false)
+        -> defence unknown {}
+    text~(?i)(?:script-shell|node-options|git)[\s=]+\S*(?:/|--require|-r\s) -> persistence startup {}
+"""
 )
-"""Packages without which a machine does not start, or nobody gets in."""
-
-
-def _remove(words: "tuple[Word, ...]", findings: Findings) -> None:
-    for word in words:
-        if is_guard(word.known):
-            findings.add("defence", "system", word.known)
-        elif (
-            _VITAL.fullmatch(word.known) and findings.command.name in _OF_SYSTEM
-        ) or word.known in (
-            "*",
-            ".*",
-            "~i",
-            "^.*$",
-        ):
-            findings.add("delete", "system", word.known, wide=True)
-
-
-def _removed(command: Command, args: Args, findings: Findings) -> None:
-    _remove(args.operands, findings)
+"""Packages without which a machine does not start, or nobody gets in, are vital."""
 
 
 def _runner(command: Command, args: Args, findings: Findings) -> None:
@@ -276,6 +243,6 @@ make gmake just task rake gradle gradlew mvn mvnw ant sbt bazel tox invoke fab
     -> execute project {}
 """,
     install=_install,
-    remove=_removed,
+    remove=_CHECKS["removed"],
     runner=_runner,
 )

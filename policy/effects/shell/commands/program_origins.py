@@ -201,7 +201,7 @@ def built(
         command.name in _BUILDERS or is_python,
         _LOADERS.fullmatch(command.name) is not None,
     )
-    if is_builder and findings.fetched:
+    if is_builder and findings.earlier.fetched:
         _by_folder(command, findings)
     if is_loader:
         _by_option(command, findings)
@@ -227,7 +227,7 @@ def _by_folder(command: Command, findings: Findings) -> None:
     near = findings.place(Word(".")).path.rstrip("/") + "/"
     whose += [
         scope
-        for path, scope in findings.fetched
+        for path, scope in findings.earlier.fetched
         if path.startswith(near) and _BUILD_FILES.fullmatch("./" + path[len(near) :])
     ]
     _add(whose, near, findings)
@@ -243,7 +243,7 @@ def _by_option(command: Command, findings: Findings) -> None:
     ]:
         if option.text not in _LOADS or not word.known:
             continue
-        if findings.fetched:
+        if findings.earlier.fetched:
             _add([findings.downloaded(findings.place(word).path)], word.known, findings)
         if f"{command.name} {option.text}" in _SETTINGS:
             of_editor = option.text in ("-S", "-l", "-u")

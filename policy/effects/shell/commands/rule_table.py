@@ -10,22 +10,29 @@ Conditions; `!` before one says that it does not hold:
     -x|--long           one of these options is given
     -x|--long=REGEX     with such a value
     2  2=a|b  2~REGEX   there is a second operand, it is one of these, it matches as a whole;
-                        `1-3` and `2-` are any of several
-    w2 w2=a|b w2~REGEX  the same for all words behind the name; `words` is any of them
-    line~REGEX          is found in all words, `text~REGEX` in the operands
-    @PLACES=a|b~REGEX   one of these words names a place of such a scope, with such a path
+                        `1-3` and `2-` are any of several; `2=a-guard` names what protects
+    w2 w2=a|b w2~REGEX  the same for all words behind the name; `words` is any of them, `last` the
+                        last operand
+    line~REGEX          is found in all words, `text~REGEX` in the operands, `input~REGEX` in the
+                        words or what it reads; `here`: it runs on this machine
+    @PLACES=a|b!~REGEX  one of these words names a place of such a scope, with such a path; with `!`
+                        all in it, with `!!` it by its name
     name=a|b  stdin  root  sets=A|B
 
-Actions, with ` ; ` between them. Words are `operands`, `files` (operands but `-`), `last`, `2`,
-`2-`, options for their values, or a path that begins with `.`:
+Actions, with ` ; ` between them. Words are `operands`, `files` (operands but `-`), `paths` (those
+that look like one), `last`, `2`,
+`2-`, `unknown` (those that are), options for
+their values, `words` for all, or a path that begins with `.`; with `:REGEX` what its group matches:
 
     KIND SCOPE TARGET [wide]          an effect; in its target stand `{}` for the operands, `{all}`
-                                      for these and the options behind them, `{2-}`, `{line}`,
+                                      for these and the options behind them, `{2-}`, `{1-2}`, `{line}`,
                                       `{--}` for what is behind the dashes, `{name}`
     KIND [SCOPE]@WORDS[=a|b][~REGEX]  the effect on the places of these words
     reads, writes, deletes WORDS [wide]
     reach WORDS [sends] [account]     a connection to these hosts
     host WORDS                        these hosts are asked
+    fetches PATH WORDS                what is there now comes from these hosts
+    unsure WHY                        the text does not show all
     send SCOPE HOST [account]         what it reads goes there
     prints-secret, prints-much, prints-token, nothing
     call NAME                         what no table can say
@@ -42,14 +49,15 @@ import msgspec
 from policy.effects.effect import Kind, Scope
 from policy.effects.paths import PathTarget
 from policy.effects.shell.command import Command, Word
-from policy.effects.shell.commands.args import Args, args_of
+from policy.effects.shell.commands.args import Args, args_of, tail
 from policy.effects.shell.commands.findings import Findings, Handler
+from policy.effects.shell.commands.protective_services import is_guard
 
 _TOKEN = re.compile(r"(?:[^\s']|'[^']*')+")
 _DEFINED = re.compile(r"(?m)^([A-Z_]+) := (.*)$")
 _RANGE = re.compile(r"w?(\d+)(-?)(\d*)")
 _SUBJECT = re.compile(r"([\w-]+)([=~]?)(.*)", re.DOTALL)
-_IN_TARGET = re.compile(r"\{(\w*)(-{0,2})\}")
+_IN_TARGET = re.compile(r"\{(?:\w*|\d+-\d*|--)\}")
 _KINDS = frozenset(get_args(Kind))
 _FLAGS = {
     "prints-secret": "is_secret",
@@ -152,6 +160,13 @@ def _condition(token: str) -> Condition:
             return lambda case: re.search(text, " ".join(case.words)) is not None
         case "text":
             return lambda case: re.search(text, " ".join(case.texts)) is not None
+        case "input":
+            return lambda case: (
+                re.search(text, f"{case.command.line} {case.command.stdin.text[:4096]}") is not None
+            )
+        case "here":
+            inside = (("docker",), ("podman",))
+            return lambda case: case.command.place == "here" or case.command.wrappers[-1:] in inside
         case "name":
             return lambda case: fits(case.command.name)
         case "stdin":
@@ -162,6 +177,8 @@ def _condition(token: str) -> Condition:
             return lambda case: any(fits(name) for name, _ in case.command.assignments)
         case "words":
             return lambda case: any(map(fits, case.words))
+        case "last":
+            return lambda case: any(map(fits, case.texts[-1:]))
     span = _span(subject)
     if subject.startswith("w"):
         return lambda case: any(map(fits, case.words[span]))
@@ -169,6 +186,8 @@ def _condition(token: str) -> Condition:
 
 
 def _fits(sign: str, text: str) -> Callable[[str], bool]:
+    if text == "a-guard":
+        return is_guard
     if sign == "=":
         return frozenset(text.split("|")).__contains__
     if sign == "~":
@@ -199,12 +218,30 @@ def _span(text: str) -> slice:
 
 def _words(text: str) -> Words:
     """Read which words an action is about."""
+    source, colon, regex = text.partition(":")
+    if colon:
+        words, pattern = _words(source), re.compile(regex)
+        return lambda case: [
+            tail(word, match.start(1)) if match.end(1) == match.end() else Word(match[1])
+            for word in words(case)
+            if (match := pattern.fullmatch(word.known)) is not None
+        ]
+    if text == "words":
+        return lambda case: case.command.words[1:]
+    if text == "unknown":
+        return lambda case: [word for word in case.args.operands if word.text is None]
     if text.startswith("-"):
         return lambda case: case.args.all(text)
     if text.startswith("."):
         return lambda case: [Word(text)]
     if text == "files":
         return lambda case: [word for word in case.args.operands if word.known != "-"]
+    if text == "paths":
+        return lambda case: [
+            word
+            for word in case.args.operands
+            if word.text is None or re.search(r"[/.]|^[~*]", word.text)
+        ]
     if text == "last":
         return lambda case: case.args.operands[-1:]
     span = _span("1-" if text == "operands" else text)
@@ -213,14 +250,21 @@ def _words(text: str) -> Words:
 
 def _places(text: str) -> Callable[[_Case], list[PathTarget]]:
     """Read `WORDS=a|b~REGEX`: the places of these words that have such a scope and path."""
-    before, tilde, regex = text.partition("~")
-    source, sign, scopes = before.partition("=")
+    before, _, regex = text.partition("~")
+    source, sign, scopes = before.rstrip("!").partition("=")
+    is_broad, is_whole = before.endswith("!"), before.endswith("!!")
     words, listed = _words(source), scopes.split("|")
-    fits = _fits(tilde, regex)
+    fits = _fits("~" if regex else "", regex)
 
     def choose(case: _Case) -> list[PathTarget]:
-        places = map(case.findings.place, words(case))
-        return [p for p in places if (not sign or p.scope in listed) and fits(p.path)]
+        return [
+            place
+            for word in words(case)
+            for place in case.findings.places(word)
+            if (not sign or place.scope in listed)
+            and fits(place.path)
+            and (place.whole or not is_broad or (place.wide and not is_whole))
+        ]
 
     return choose
 
@@ -242,6 +286,13 @@ def _action(tokens: list[str], calls: Mapping[str, Handler]) -> Action:
     verb, *more = tokens
     if verb == "nothing":
         return lambda case: None
+    if verb == "unsure":
+        return lambda case: case.findings.unsure.append(more[0])
+    if verb == "fetches":
+        hosts = _words(more[1])
+        return lambda case: case.findings.downloads.extend(
+            (_filled(more[0], case), case.findings.reach(word)) for word in hosts(case)
+        )
     if verb == "call":
         handler = calls[more[0]]
         return lambda case: handler(case.command, case.args, case.findings)

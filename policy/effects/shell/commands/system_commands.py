@@ -4,191 +4,10 @@ jobs, and what protects it."""
 import re
 from collections.abc import Sequence
 
-import msgspec
-
-from policy.effects.paths import PathTarget
 from policy.effects.shell.command import Command
-from policy.effects.shell.commands.args import Args, args_of
+from policy.effects.shell.commands.args import args_of
 from policy.effects.shell.commands.findings import Findings, Handler
-from policy.effects.shell.commands.protective_services import is_guard
 from policy.effects.shell.commands.rule_table import rows
-
-# -- users and rights
-
-
-def _bits(mode: str) -> tuple[bool, bool, bool]:
-    """Tell of a mode whether it sets the user's id at run, lets others write, and lets others
-    read."""
-    if re.fullmatch(r"[=+-]?[0-7]{1,5}", mode):
-        value = int(mode.lstrip("=+-"), 8)
-        if mode.startswith("-"):
-            return False, False, False
-        return bool(value & 0o4000), bool(value & 0o002), bool(value & 0o044)
-    setuid = writes = reads = False
-    for clause in mode.split(","):
-        if (parts := re.fullmatch(r"([ugoa]*)((?:[+=-][rwxXstugo]*)+)", clause)) is None:
-            continue
-        who = parts[1] or "a"
-        for operator, bits in re.findall(r"([+=-])([rwxXstugo]*)", parts[2]):
-            if operator == "-":
-                continue
-            setuid |= "s" in bits and bool(set(who) & {"u", "a"})
-            others = bool(set(who) & {"o", "a"}) and bool(parts[1])
-            writes |= "w" in bits and others
-            reads |= "r" in bits and others
-    return setuid, writes, reads
-
-
-def _chmod(command: Command, args: Args, findings: Findings) -> None:
-    words = [
-        word
-        for word in command.words[1:]
-        if not re.fullmatch(
-            r"-[RvfcHLP]+|--(?:recursive|verbose|silent|quiet|changes|"
-            r"preserve-root|no-preserve-root|reference=.*)",
-            word.known,
-        )
-    ]
-    flags = [word.known for word in command.words[1:] if word not in words]
-    recursive = any(flag == "--recursive" or re.fullmatch(r"-\w*R\w*", flag) for flag in flags)
-    mode, paths = (words[0].known, words[1:]) if words else ("", [])
-    setuid, writes, reads = _bits(mode)
-    for word in paths:
-        for place in findings.places(word):
-            if place.path.startswith(".") and not setuid:
-                continue
-            if setuid:
-                findings.add("privilege", place.scope, f"{mode} {place.path}")
-            elif (
-                writes and place.scope in ("system", "root", "startup", "credentials", "device")
-            ) or (writes and recursive and _is_broad(place)):
-                findings.add("privilege", place.scope, f"{mode} {place.path}", wide=recursive)
-            elif reads and place.scope == "credentials":
-                findings.add("privilege", "credentials", f"{mode} {place.path}")
-            elif recursive and (
-                place.scope == "root" or (place.scope in ("system", "home") and _is_broad(place))
-            ):
-                findings.add("write", place.scope, f"{mode} {place.path}", wide=True)
-            elif place.scope in ("system", "root") and not re.fullmatch(
-                r"[ugoa]*\+[rxX]+|0?[57]55|0?[46]44|(?!0+\Z)0?[67]?[0-7][05]0", mode
-            ):
-                findings.add("write", place.scope, place.path)
-
-
-def _is_broad(place: PathTarget) -> bool:
-    return place.whole or place.wide or place.path in (".", "~")
-
-
-def _chown(command: Command, args: Args, findings: Findings) -> None:
-    operands = args.operands if args.all("--reference") else args.operands[1:]
-    recursive = args.has("-R|--recursive")
-    for word in operands:
-        for place in findings.places(word):
-            if place.path.startswith("."):
-                continue
-            if place.scope == "unknown" and recursive and place.whole:
-                findings.add("write", "system", place.path, wide=True)
-            elif place.scope in ("system", "root", "startup", "device") or (
-                place.scope == "credentials" and not place.path.startswith("~")
-            ):
-                findings.add("privilege", place.scope, place.path, wide=recursive)
-            elif (
-                recursive
-                and place.scope == "home"
-                and place.whole
-                and re.match(r"root(?::|$)|0(?::|$)|nobody", args.texts[0] if args.texts else "")
-            ):
-                findings.add("write", "home", place.path, wide=True)
-
-
-# -- disks
-
-
-def _erase(command: Command, args: Args, findings: Findings) -> None:
-    """Programs that make file systems and partitions: what was there is gone."""
-    places = [
-        findings.place(word)
-        for word in args.operands
-        if re.search(r"[/.]|^[~*]", word.known) or word.text is None
-    ]
-    wiped = [
-        place for place in places if place.scope in ("device", "root", "unknown", "system", "home")
-    ]
-    for place in wiped:
-        findings.add("delete", place.scope, place.path, wide=True)
-    if not places:
-        findings.add("delete", "device", " ".join(args.texts), wide=True)
-
-
-_VITAL = re.compile(
-    r"(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager"
-    r"|systemd-(?:networkd|logind|resolved)|dbus|.*\*.*)(?:\.\w+)?"
-)
-_UNIT_FIRST = ("service", "rc-service", "invoke-rc.d")
-
-
-def _stopped(command: Command, args: Args, findings: Findings) -> None:
-    """`systemctl stop UNITS`, `service UNIT stop`."""
-    verb, *units = args.texts[1::-1] if command.name in _UNIT_FIRST else args.texts
-    for unit in units:
-        if is_guard(unit):
-            findings.add("defence", "system", f"{verb} {unit}")
-        else:
-            is_vital = _VITAL.fullmatch(unit.lower()) is not None
-            findings.add("process", "system", f"{verb} {unit}", wide=is_vital)
-
-
-def _kill(command: Command, args: Args, findings: Findings) -> None:
-    texts = command.texts
-    numbers = [t for t in texts if re.fullmatch(r"-?\d+", t)]
-    if "-l" in texts or "-L" in texts:
-        return
-    # the first may be the signal
-    if texts[:1] == ["-0"] or texts[:2] == ["-s", "0"] or texts[:2] == ["-n", "0"]:
-        return
-    targets = (
-        numbers[1:]
-        if texts[:1] == numbers[:1] and numbers and numbers[0].startswith("-") and len(numbers) > 1
-        else numbers
-    )
-    if any(t in ("-1", "1") for t in targets) and not (targets == ["-1"] and len(texts) == 1):
-        findings.add("process", "system", " ".join(texts), wide=True)
-    else:
-        findings.add("process", "unknown", " ".join(texts))
-
-
-def _pkill(command: Command, args: Args, findings: Findings) -> None:
-    words = (
-        command.words[0],
-        *(
-            word
-            for word in command.words[1:]
-            if not re.fullmatch(r"-(?:\d+|(?:SIG)?[A-Z]{3,})", word.known)
-        ),
-    )
-    valued = "-u -U -g -G -P -s -t --signal --user --pgroup -F --ns -y -O".split()
-    args = args_of(msgspec.structs.replace(command, words=words), valued)
-    if command.name == "killall5" or (command.name != "killall" and args.has("-v|--inverse")):
-        findings.add("process", "system", "all", wide=True)
-    users = [word.known for word in args.all("-u|-U|--user")]
-    for word in args.operands:
-        text = word.known
-        if is_guard(text):
-            findings.add("defence", "system", text)
-        elif (
-            re.fullmatch(
-                r"(?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg"
-                r"|launchd|)",
-                text,
-            )
-            and word.text is not None
-        ):
-            findings.add("process", "system", text, wide=True)
-        else:
-            findings.add("process", "unknown", text)
-    if users and not args.operands:
-        findings.add("process", "system", " ".join(users), wide=True)
-
 
 _ALL_PRINTED = re.compile(r"\{\s*print\s+\$\d+\s*\}|-\S*|\d+p?|[\w$]{1,6}")
 
@@ -197,7 +16,7 @@ def killed(chain: Sequence[Command], findings: Findings) -> None:
     """Add what `kill $(pgrep x)` stops. `chain`: the commands that print the numbers, from the last
     one backwards."""
     if chain and chain[-1].name in ("pgrep", "pidof"):
-        _pkill(chain[-1], args_of(chain[-1]), findings)
+        HANDLERS["pkill"](chain[-1], args_of(chain[-1]), findings)
     elif (
         chain
         and chain[-1].name == "ps"
@@ -219,6 +38,13 @@ HANDLERS: dict[str, Handler] = rows(
 UNITS := -H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root
 POWER := poweroff|reboot|halt|kexec|rescue|emergency|soft-reboot
 STOPS := stop|disable|mask|kill|revert|down|d|remove|unload|bootout|delete|del
+VITAL := (?i)(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager|systemd-(?:networkd|logind|resolved)|dbus|.*\*.*)(?:\.\w+)?
+VITAL_PROGRAM := (?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg|launchd)
+SETS_ID := [=+]?0?[4-7][0-7]{3}|(?:.*,)?(?:[ugoa]*[ua][ugoa]*)?(?:[+=-][rwxXtugo]*)*[+=][rwxXtugo]*s.*
+LETS_WRITE := [=+]?[0-7]{0,4}[2367]|(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][rxXstugo]*w.*
+LETS_READ := [=+]?(?:[0-7]{0,4}[4-7]|[0-7]{0,3}[4-7][0-7])|(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][wxXstugo]*r.*
+USUAL := [ugoa]*\+[rxX]+|0?[57]55|0?[46]44|(?!0+\Z)0?[67]?[0-7][05]0
+AWAY := (?s)(?!\.).*
 BECOMES := -u -g -p -C -h -r -t -s -c -U -D -R -T
 
 passwd chage useradd
@@ -245,9 +71,18 @@ su : <BECOMES>
 machinectl
     -> nothing
 chmod gchmod
-    -> call chmod
+    + words~-[rwxXst]+(?:,.*)? -> write @operands=system|root
+    + 1~<SETS_ID> -> privilege @2-
+    + 1~<LETS_WRITE> -> privilege @2-=system|root|startup|credentials|device~<AWAY> wide:-R|--recursive
+    + 1~<LETS_WRITE> -R|--recursive -> privilege @2-!~<AWAY> wide
+    + 1~<LETS_READ> -> privilege @2-=credentials~<AWAY>
+    + -R|--recursive !1~<SETS_ID> !1~<LETS_WRITE> -> write @2-=root~<AWAY> wide ; write @2-=system|home!~<AWAY> wide
+    !1~<SETS_ID> !1~<LETS_WRITE> !1~<USUAL> -> write @2-=system|root~<AWAY>
 chown chgrp : --reference --from
-    -> call chown
+    + -> privilege @operands=system|root|startup|device~<AWAY> wide:-R|--recursive
+    + -> privilege @operands=credentials~(?s)(?![.~]).* wide:-R|--recursive
+    + -R|--recursive -> write system@2-=unknown!!~<AWAY> wide
+    -R|--recursive 1~(?s)root(?::.*)?|0(?::.*)?|nobody.* -> write @operands=home!!~<AWAY> wide
 setcap
     !-r|-v -> privilege system {}
 setfacl : -m -x -M -X --modify --remove --set
@@ -282,7 +117,8 @@ mkfs mke2fs mkswap mkdosfs mkntfs mkexfatfs newfs wipefs fdisk parted sgdisk gdi
     name=nvme !words=format|sanitize|delete-ns|write-zeroes|dsm|create-ns -> nothing
     name=mdadm !words=--zero-superblock|--create|-C|--stop|-S|--fail|-f -> nothing
     name=diskutil !w1~(?is)(?:erase|zero|secureerase|partitiondisk|randomdisk|reformat|apfs).* -> nothing
-    -> call erase
+    !@paths -> delete device {} wide
+    -> delete @paths=device|root|unknown|system|home wide
 zfs zpool btrfs dmsetup lvm lvremove vgremove pvremove stratis ceph rbd gluster
     -n|--dry-run|-t|--test -> nothing
     name=zfs 1-3=destroy|rollback -> delete device {} wide
@@ -313,17 +149,28 @@ init telinit
 systemctl sv launchctl initctl rc-update : <UNITS>
     1=<POWER> -> process system {1} wide
     1=isolate -> process system isolate wide:2-=rescue.target|emergency.target|poweroff.target|reboot.target
-    1=<STOPS> -> call stopped
+    + 1=<STOPS> 2-=a-guard -> defence system {}
+    + 1=<STOPS> 2- -> process system {} wide:2-~<VITAL>
     1=link|load|bootstrap|submit -> persistence startup {}
     1=enable|reenable|start|restart 2-~[/~.].*\.\w+ -> persistence startup {}
 service rc-service invoke-rc.d : <UNITS>
     2=<POWER> -> process system {2} wide
     !2 1=<POWER> -> process system {1} wide
-    2=<STOPS> -> call stopped
+    2=<STOPS> 1=a-guard -> defence system {}
+    2=<STOPS> -> process system {} wide:1~<VITAL>
 kill
-    -> call kill
-pkill killall killall5 skill slay xkill
-    -> call pkill
+    words=-l|-L -> nothing
+    w1=-0 -> nothing
+    w1=-s|-n w2=0 -> nothing
+    line~'(?:^|\s)1(?:\s|$)|\s-1(?:\s|$)' -> process system {line} wide
+    -> process unknown {line}
+pkill killall killall5 skill slay xkill : -u -U -g -G -P -s -t --signal --user --pgroup -F --ns -y -O
+    + name=killall5 -> process system all wide
+    + !name=killall -v|--inverse -> process system all wide
+    + !1 -u|-U|--user=(?s).* -> process system {line} wide
+    + 1-=a-guard -> defence system {}
+    1-~<VITAL_PROGRAM> -> process system {} wide
+    1 -> process unknown {}
 
 crontab : -u -c
     -r|-d -> delete startup crontab wide
@@ -360,11 +207,5 @@ grub-install
     -> write startup {line}
 efibootmgr
     w1 !words=-v|--verbose| -> write startup {line}
-""",
-    chmod=_chmod,
-    chown=_chown,
-    erase=_erase,
-    stopped=_stopped,
-    kill=_kill,
-    pkill=_pkill,
+"""
 )

@@ -17,8 +17,6 @@ _CURL_SAID = (
     "|--oauth2-bearer|-X|--request"
 )
 """What it says of itself besides data."""
-_ALL_OF_IT = re.compile(r"/(?:_all|\*|_all_dbs)?/?$")
-"""Ends the address of a whole database."""
 
 
 def curl(command: Command, args: Args, findings: Findings) -> None:
@@ -26,15 +24,12 @@ def curl(command: Command, args: Args, findings: Findings) -> None:
     data, uploads = args.all(_CURL_DATA), args.all("-T|--upload-file")
     for word in data:
         _curl_data(word, findings)
-    findings.read(*_curl_files(args, uploads))
     findings.sent += [word for word in args.all(_CURL_SAID) if word.text is None]
     named = args.first("-X|--request")
     method = named.known.upper() if named is not None else ""
     sends = bool(data or uploads or findings.sent or findings.reads) or (
         method in ("POST", "PUT", "PATCH")
     )
-    if any(re.search(r"(?:docker|containerd)\.sock", w.known) for w in args.all("--unix-socket")):
-        findings.add("privilege", "system", "the container engine's socket")
     for proxy in args.all("-x|--proxy|--preproxy|--socks5|--socks5-hostname"):
         findings.reach(proxy, sends=sends)
     urls = [*args.operands, *args.all("--url|--expand-url")]
@@ -43,32 +38,9 @@ def curl(command: Command, args: Args, findings: Findings) -> None:
             findings.read(url)
             continue
         findings.reach(url, sends=sends or _carries(url, findings))
-        if method == "DELETE":
-            path = url.known.partition("://")[2].partition("?")[0]
-            path = path.replace(host_of(url.known), "", 1)
-            findings.add("delete", "unknown", url.known, wide=bool(_ALL_OF_IT.search(path)))
     targets = args.all("-o|--output|--dump-header|-D|-c|--cookie-jar|--trace|--trace-ascii")
     by_name = args.has("-O|--remote-name|--remote-name-all")
     _fetched(urls, targets, by_name, args.first("--output-dir"), findings)
-
-
-def _curl_files(args: Args, uploads: list[Word]) -> list[Word]:
-    """The files that `curl` reads, but for those of its data."""
-    return [
-        *(word for word in uploads if word.text not in ("-", ".")),
-        *args.all("-K|--config|--netrc-file"),
-        *(tail(word, 1) for word in args.all("-H|--header") if word.known.startswith("@")),
-        *(
-            tail(word, word.known.index("@") + 1)
-            for word in args.all("--variable")
-            if "@" in word.known
-        ),
-        *(
-            word
-            for word in args.all("-b|--cookie")
-            if word.text is not None and "=" not in word.known
-        ),
-    ]
 
 
 def _curl_data(word: Word, findings: Findings) -> None:
