@@ -14,7 +14,7 @@ from policy.session.effects import CallInfo
 from policy.session.exchange import Exchange
 from policy.session.notices import MARKS, SETUP_FAULTS, Notices
 from protocol.bytes.json_strict import normal_arguments
-from protocol.dialects.table import DIALECTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.dialects.turns import BaseTurnBuilder, StoredTurn
 from protocol.errors import RemoteProtocolError
 from protocol.events import BlockKind, BlockStart, Event, TextDelta
@@ -51,7 +51,7 @@ def is_returnable(request: ChatRequest, slot: CallSlot) -> bool:
         and (slot.start.body or {}).get("caller") in (None, {"type": "direct"})
         and (choice is None or choice.mode == "auto")
         # an item of a type of its own, whose result has a form of its own
-        and not (tool is not None and tool.kind == "client" and request.dialect == "responses")
+        and not (tool is not None and tool.kind == "client" and CLIENTS[request.dialect].has_items)
     )
 
 
@@ -111,7 +111,9 @@ def _use(call: CallInfo, exchange: Exchange, slot: CallSlot) -> ToolUsePart:
     tool = exchange.request.tool(slot.name)
     form: CallForm = "custom" if tool is not None and tool.kind == "custom" else "function"
     namespace = (slot.start.body or {}).get("namespace")
-    extra = {"item": {"namespace": namespace}} if namespace and call.dialect == "responses" else {}
+    extra = (
+        {"item": {"namespace": namespace}} if namespace and CLIENTS[call.dialect].has_items else {}
+    )
     return ToolUsePart(slot.id, slot.name, normal_arguments(slot.join()), extra, form)
 
 

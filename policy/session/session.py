@@ -313,7 +313,8 @@ class Session(RequestSide):
             approved = self._approve(exchange.chain, request)
             exchange.ask(approved)
             opening.check_model(approved, model)
-            if self._stored or self.call.dialect != exchange.upstream.dialect:
+            upstream = exchange.upstream
+            if self._stored or self.call.dialect != upstream.dialect:
                 exchange.put_turns(self._stored)
         except PipelineError as error:
             self.out.note("blocked", 0, error.message)

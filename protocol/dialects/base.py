@@ -237,6 +237,8 @@ class ClientDialect(Dialect):
     kept_path: str = ""
     """Below which clients ask for an answer again, by its id. Empty: answers are not kept. Such a
     dialect has a `keeper`."""
+    has_items: bool = False
+    """Are tool calls items, with types and namespaces of their own?"""
     hides_foreign: bool = False
     """Have its answers no place for what a provider of another dialect ran and found? An event
     names that instead."""

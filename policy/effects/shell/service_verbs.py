@@ -156,6 +156,7 @@ _KNOWN_VERB = re.compile(
     r"(?:[-:].*|[A-Z].*)?"
 )
 """A verb that changes something: the words behind it are names, whatever they say."""
+_MUTATION = re.compile(r"mutation\b[^{]{0,200}\{\s*(?:\w+\s*:\s*)?(\w+)")
 _BARE = frozenset("-q --quiet --debug -v --verbose -A --all-namespaces -y --yes --json".split())
 """Options without a value that stand before verbs."""
 _METHOD = re.compile(r"(?:^| )(?:-X ?|--method[ =])(\w+)")
@@ -192,7 +193,8 @@ def change_of(command: Command) -> str:
     if (reads := _READS.get(command.name)) is not None:
         words = verbs(command)
         if not _only_reads(command, words, reads):
-            return " ".join(words) or command.name
+            asked = _MUTATION.search(command.line) if "graphql" in words else None
+            return " ".join([*words, *(asked.groups() if asked else ())]) or command.name
     elif (changes := _CHANGES.get(command.name)) is not None:
         line = " ".join(verbs(command))
         if _compiled(changes).match(line):

@@ -46,6 +46,7 @@ class Responses(ClientDialect):
     judge_replies = ("json_schema", "json_object", "tool", "text")
     names_text = True
     kept_path = "/v1/responses/"
+    has_items = True
 
     def _decode(self) -> DecodeModule:
         import protocol.dialects.responses.decode as decode

@@ -50,6 +50,7 @@ from policy.effects.shell.commands.program_origins import (
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.programs.texts import effects_of_code
 from policy.effects.shell.service_verbs import change_of
+from policy.effects.tools.services import effects_of_words
 
 HANDLERS: Mapping[str, Handler] = {
     **file_commands.HANDLERS,
@@ -199,6 +200,7 @@ class _Text:
         if not is_asked:
             if change := change_of(command):
                 findings.add("write", "service", change)
+                findings.effects += effects_of_words(change.split(), command.name)
             key_files.add_given(command, findings, self.words_left, is_unknown=is_unknown)
             findings.is_secret |= sending.prints_environment(command)
             if command.name in database_commands.HANDLERS:

@@ -7,6 +7,7 @@ from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, tail
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings
 from policy.effects.shell.commands.program_origins import is_program, is_vendor
+from policy.effects.tools.services import effects_of_request
 
 _CURL_DATA = (
     "-d|--data|--data-raw|--data-binary|--data-urlencode|--data-ascii|--json|-F|--form"
@@ -38,6 +39,8 @@ def curl(command: Command, args: Args, findings: Findings) -> None:
             findings.read(url)
             continue
         findings.reach(url, sends=sends or _carries(url, findings))
+        if findings.scope_of_host(url) != "loopback":
+            findings.effects += effects_of_request(method, url.known, command.name)
     targets = args.all("-o|--output|--dump-header|-D|-c|--cookie-jar|--trace|--trace-ascii")
     by_name = args.has("-O|--remote-name|--remote-name-all")
     _fetched(urls, targets, by_name, args.first("--output-dir"), findings)
