@@ -85,7 +85,7 @@ class _Finder(ShellTexts):
         effects: tuple[Effect, ...] = ()
         if not stands_for and not self._shell and not self._sql:
             effects = effects_there(call.name, call.server, call.value)
-        most = max(map(len, (self._shell, self._paths, self._urls, self._sql)))
+        most = max(len(self._shell), len(self._paths), len(self._urls), len(self._sql))
         return Surface(
             tuple(self._shell)[:MAX_PARTS],
             tuple(self._paths)[:MAX_PARTS],

@@ -69,7 +69,7 @@ def _config(command: Command, args: Args, findings: Findings) -> None:
     _SETTINGS["config"](command, msgspec.structs.replace(args, operands=operands), findings)
 
 
-_SETTINGS = rows(
+_SETTINGS: dict[str, Handler] = rows(
     r"""
 ASKS := (?:--get|--list|--unset|--edit|--remove|-l|-e).*
 KEYS := (?i)(?:credential|http\..*extraheader).*
