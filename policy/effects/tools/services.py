@@ -7,7 +7,7 @@ Must not know: what is allowed.
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 from policy.effects.argument_names import key_of
@@ -21,6 +21,12 @@ _VERB_KEYS = frozenset(
 """Arguments that say what is done, where a tool does several things."""
 _WEAKENS = frozenset("update edit modify set replace".split())
 """What may turn off a guard besides ending it; making one turns nothing off."""
+_KINDS: dict[str, Kind] = {
+    "write": "write",
+    "delete": "delete",
+    "stop": "process",
+    "privilege": "privilege",
+}
 _WORST = ("delete", "privilege", "stop", "write", "read")
 _MAX_WORDS = 32
 _SHOWN_VALUES = 6
@@ -50,34 +56,31 @@ def effects_there(name: str, server: str, arguments: Mapping[str, Any]) -> tuple
         return ()
     words = parts_of(name)[0][1].split("_")[:_MAX_WORDS]
     values = [
-        key_of(value).split("_")[:_MAX_WORDS]
+        word
         for key, value in arguments.items()
         if key_of(key) in _VERB_KEYS and isinstance(value, str) and len(value) <= 64
+        for word in key_of(value).split("_")[:_MAX_WORDS]
     ]
     # the worse of two, as an argument that the tool does not know makes nothing harmless
-    verbs = filter(None, (_first([*chain(*values)]), _first(words)))
+    verbs = filter(None, (_first(values), _first(words)))
     word = min(verbs, key=lambda word: _WORST.index(_VERBS[word]), default="")
     verb = _VERBS.get(word, "write")
     if verb == "read":
         return ()
     # what it is about stands in its name, or in the value that says what is done
-    nouns = {*words, *chain(*values), *_pairs(words), *_kinds(arguments)}
+    nouns = {*words, *values, *_pairs(words), *_kinds(arguments)}
     target = " ".join([*words, *_shown(arguments)])
-    changes = Effect.of("write", "service", target, by=client)
-    is_guard = bool(nouns & _TABLE["guards"].keys())
-    is_wide = verb == "delete" and bool(nouns & _TABLE["weighty"].keys())
-    kind: Kind = "write"
-    if (is_guard and (verb in ("delete", "stop") or word in _WEAKENS)) or any(
-        map(_is_opened, arguments.items())
-    ):
+    kind: Kind = _KINDS[verb]
+    is_weakened = verb in ("delete", "stop") or word in _WEAKENS
+    if (is_weakened and nouns & _TABLE["guards"].keys()) or any(map(_is_opened, arguments.items())):
         kind = "defence"
-    elif verb == "privilege" or (verb == "write" and nouns & _TABLE["powers"].keys()):
+    elif verb == "write" and nouns & _TABLE["powers"].keys():
         kind = "privilege"
-    elif verb in ("delete", "stop"):
-        kind = "delete" if verb == "delete" else "process"
+    changes = Effect.of("write", "service", target, by=client)
     if kind == "write":
         return (changes,)
-    return Effect.of(kind, "unknown", target, wide=is_wide and kind == "delete", by=client), changes
+    is_wide = kind == "delete" and bool(nouns & _TABLE["weighty"].keys())
+    return Effect.of(kind, "unknown", target, wide=is_wide, by=client), changes
 
 
 def _is_opened(argument: tuple[str, Any]) -> bool:
