@@ -10,7 +10,7 @@ Must not know: which effects anything has.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 
 from policy.base import ToolCall
 from policy.effects.argument_names import KEYS, WORDS, ArgumentGroup, key_of
@@ -85,14 +85,14 @@ class _Finder(ShellTexts):
         effects: tuple[Effect, ...] = ()
         if not stands_for and not self._shell and not self._sql:
             effects = effects_there(call.name, call.server, call.value)
-        parts: tuple[Sized, ...] = (self._shell, self._paths, self._urls, self._sql)
+        most = max(len(self._shell), len(self._paths), len(self._urls), len(self._sql))
         return Surface(
             tuple(self._shell)[:MAX_PARTS],
             tuple(self._paths)[:MAX_PARTS],
             tuple(self._urls)[:MAX_PARTS],
             tuple(self._sql)[:MAX_PARTS],
             tuple(self._messages()),
-            self._is_whole and max(map(len, parts)) <= MAX_PARTS,
+            self._is_whole and most <= MAX_PARTS,
             tuple(self._unread),
             effects,
             call.known is not None or bool(client_of(call.name, call.server)),

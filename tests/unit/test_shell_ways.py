@@ -6,6 +6,8 @@ import pytest
 from policy.effects.shell.run.resolving import resolve
 
 WAYS = [
+    "at now <<< 'rm -rf /x'",
+    "at -f <(echo 'rm -rf /x') now",
     '"$(command -v rm)" -rf /x',
     "exec 3< <(echo 'rm -rf /x'); bash <&3",
     "exec < <(echo 'rm -rf /x'); bash",
@@ -17,7 +19,6 @@ WAYS = [
     'ssh -o "ProxyCommand rm -rf /x" h',
     "apt-get -o APT::Update::Pre-Invoke::='rm -rf /x' update",
     "git grep -O'rm -rf /x' a",
-    "make --eval='a:;rm -rf /x' a",
     "echo 'rm -rf /x' | dd of=x.sh; sh x.sh",
     "install -m755 /dev/stdin x <<< 'rm -rf /x'; ./x",
     "cp /dev/stdin x <<< 'rm -rf /x'; sh x",
@@ -170,9 +171,6 @@ WAYS = [
     "mysql -e 'system rm -rf /x'",
     "psql -c '\\! rm -rf /x'",
     "gdb -q -ex '!rm -rf /x' -ex q",
-    "make -f /dev/stdin <<< $'a:;rm -rf /x'",
-    "printf 'a:\\n\\trm -rf /x\\n' > Makefile; make",
-    "printf 'all:\\n\\t@rm -rf /x\\n' > m; make -f m all",
     (
         "echo 'rm -rf /x' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit;"
         " .git/hooks/pre-commit"
@@ -187,10 +185,6 @@ WAYS = [
     "d=/tmp/a; mkdir -p $d; echo 'rm -rf /x' > $d/z.sh; bash $d/z.sh",
     "f=$(mktemp); echo 'rm -rf /x' > $f; bash $f",
     'f=$(mktemp); echo \'rm -rf /x\' > "$f"; chmod +x "$f"; "$f"',
-    "at now <<< 'rm -rf /x'",
-    "at -f <(echo 'rm -rf /x') now",
-    "(crontab -l; echo '* * * * * rm -rf /x') | crontab -",
-    "echo '@reboot rm -rf /x' | crontab -u root -",
     "flock -x /tmp/l bash -c 'rm -rf /x'",
     "watch --interval 5 --exec rm -rf /x",
     "strace -f -e trace=file -o /dev/null sh -c 'rm -rf /x'",
@@ -260,10 +254,25 @@ def test_a_program_that_is_not_known_is_told(text: str) -> None:
         "declare -l x=RM; $x -rf /x",
         "sudo !!",
         "$(python3 -c 'print(1)') -rf /x",
+        "printf 'url=https://h.example\\n' > c; curl -sK c",
+        "printf 'Host *\\n' > c; ssh -Fc h",
+        "GIT_CONFIG_COUNT=1 git log",
     ],
 )
 def test_a_name_that_is_made_in_other_ways_is_unsure(text: str) -> None:
     assert resolve(text).unsure[0].startswith("name:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "make --eval='a:;rm -rf /x' a",
+        "make -f /dev/stdin <<< $'a:;rm -rf /x'",
+        "printf 'all:\\n\\t@rm -rf /x\\n' > m; make -f m all",
+    ],
+)
+def test_a_makefile_that_the_text_makes_is_unsure(text: str) -> None:
+    assert resolve(text).unsure == ("language: a makefile that the text makes",)
 
 
 def test_a_download_that_is_run_is_told_with_its_command() -> None:

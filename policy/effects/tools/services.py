@@ -30,6 +30,12 @@ _WHOLLY = frozenset("reset wipe flush truncate nuke flushall flushdb teardown de
 """Verbs that leave nothing."""
 _SEVERE = ("delete", "privilege", "defence")
 _COMMAND_WORDS = 4
+_KINDS: dict[str, Kind] = {
+    "write": "write",
+    "delete": "delete",
+    "stop": "process",
+    "privilege": "privilege",
+}
 _WORST = ("delete", "privilege", "stop", "write", "read")
 _MAX_WORDS = 32
 _SHOWN_VALUES = 6
@@ -59,14 +65,15 @@ def effects_there(name: str, server: str, arguments: Mapping[str, Any]) -> tuple
     words = parts_of(name)[0][1].split("_")[:_MAX_WORDS]
     keys = _VERB_KEYS | (_PATH_KEYS if "method" in map(key_of, arguments) else frozenset())
     values = [
-        key_of(value.replace("/", "_")).split("_")[:_MAX_WORDS]
+        word
         for key, value in arguments.items()
         if key_of(key) in keys and isinstance(value, str) and len(value) <= 128
+        for word in key_of(value.replace("/", "_")).split("_")[:_MAX_WORDS]
     ]
     # what it is about stands in its name, or in the value that says what is done
-    nouns = {*words, *chain(*values), *_pairs(words), *_kinds(arguments)}
+    nouns = {*words, *values, *_pairs(words), *_kinds(arguments)}
     # the worse of two, as an argument that the tool does not know makes nothing harmless
-    verbs = filter(None, (_first([*chain(*values)]), _first(words)))
+    verbs = filter(None, (_first(values), _first(words)))
     word = min(verbs, key=lambda word: _WORST.index(_VERBS[word]), default="")
     if not client and not _is_of_services(_VERBS.get(word, ""), nouns):
         return ()
@@ -129,15 +136,13 @@ def _effects(
     verb = _VERBS.get(word, "write")
     if verb == "read":
         return ()
-    changes = Effect.of("write", "service", target, by=client)
-    is_guard = bool(nouns & _TABLE["guards"].keys())
-    kind: Kind = "write"
-    if (is_guard and (verb in ("delete", "stop") or word in _WEAKENS)) or is_open or word in _OPENS:
+    kind: Kind = _KINDS[verb]
+    is_weakened = verb in ("delete", "stop") or word in _WEAKENS
+    if (is_weakened and nouns & _TABLE["guards"].keys()) or is_open or word in _OPENS:
         kind = "defence"
-    elif verb == "privilege" or (verb == "write" and nouns & _TABLE["powers"].keys()):
+    elif verb == "write" and nouns & _TABLE["powers"].keys():
         kind = "privilege"
-    elif verb in ("delete", "stop"):
-        kind = "delete" if verb == "delete" else "process"
+    changes = Effect.of("write", "service", target, by=client)
     if kind == "write":
         return (changes,)
     is_wide = kind == "delete" and (
@@ -181,8 +186,7 @@ def _kinds(arguments: Mapping[str, Any]) -> list[str]:
     return [
         word.lower()
         for key, value in arguments.items()
-        if key_of(key) in _KIND_KEYS
-        and isinstance(value, str)
+        if key_of(key) in _KIND_KEYS and isinstance(value, str)
         for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", value[:128])
     ]
 

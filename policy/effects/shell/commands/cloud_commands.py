@@ -3,7 +3,6 @@ not isolate."""
 
 import re
 
-from policy.effects.effect import Kind
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args
 from policy.effects.shell.commands.file_commands import is_remote
@@ -18,18 +17,6 @@ _OF_CLOUDS = re.compile(
     r"|fedoraproject\.org|opensuse\.org|k8s\.io)(?::\d+)?\Z"
 )
 """Registries where one needs an account to put images."""
-
-
-def _copied(command: Command, args: Args, findings: Findings) -> None:
-    findings.read(*(w for w in args.operands[1:] if not re.match(r"[\w.-]+:", w.known)))
-
-
-def _ended(command: Command, args: Args, findings: Findings) -> None:
-    """`docker rm $(docker ps -aq)`: all containers of the machine, with what is in them."""
-    if any(word.text is None and word.outputs for word in args.operands[1:]):
-        removes = "rm" in args.texts[:2] and args.has("-v|--volumes|-f|--force")
-        kind: Kind = "delete" if removes else "process"
-        findings.add(kind, "unknown", " ".join(args.texts), wide=True)
 
 
 def _container(command: Command, args: Args, findings: Findings) -> None:
@@ -114,9 +101,15 @@ _SERVICES = rows(
 WORD := [^\s/.~]+
 NOUN := (?i)(?:[^-:_]*[-:_])*<WEIGHTY>(?:[-:_].*)?
 BROAD := --recursive|-r|-R|--delete|--force|-d|-rf|--dangerous|--include.*|--incomplete|-m
-ENDS := (?:(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke|del)(?:[-:_]\w+)*|[\w]+:(?:drop|reset|destroy|purge|delete|wipe))
-WEIGHTY := (?:(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup|stream|volume|app|instance|server|vm|dataset|environment|tenant|account|keyspace|snapshot|repo|repository|site|collection|index|topic|queue|realm|group|customer|item|archive|pg|kv|secret|pool|table|schema|workspace)s?)
-LOCAL := git|npm|yarn|pnpm|pip|conda|poetry|apt|brew|nmcli|ip|nmtui|tmux|screen|flatpak|snap|docker|code|pyenv|rbenv|asdf|mise|rustup|nvm|fnm|sdk|ffmpeg|wp|jj|hg|svn|fossil|dvc|bzr|stow|chezmoi|yadm|rcm
+ENDS := (?:(?:delete|destroy|purge|remove|rm|drop|wipe|reset|erase|terminate|flush|truncate|nuke
+        |del)(?:[-:_]\w+)*|[\w]+:(?:drop|reset|destroy|purge|delete|wipe))
+WEIGHTY := (?:(?:database|db|cluster|namespace|project|org|organization|vault|bucket|stack|backup
+        |stream|volume|app|instance|server|vm|dataset|environment|tenant|account|keyspace|snapshot
+        |repo|repository|site|collection|index|topic|queue|realm|group|customer|item|archive|pg|kv
+        |secret|pool|table|schema|workspace)s?)
+LOCAL := git|npm|yarn|pnpm|pip|conda|poetry|apt|brew|nmcli|ip|nmtui|tmux|screen|flatpak|snap|docker
+        |code|pyenv|rbenv|asdf|mise|rustup|nvm|fnm|sdk|ffmpeg|wp|jj|hg|svn|fossil|dvc|bzr|stow
+        |chezmoi|yadm|rcm
 
 buckets
     + 1-3=rb|del|rm|remove|rmb|delete
@@ -141,17 +134,29 @@ build makes again."""
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
-GRANTED := (?:policy\w*|access-key|login-profile|role|user-to-group|policy-binding|acl|key-policy|assume-role-policy|grant|public-access-block)
-GONE := (?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush|detach-and-delete|release|schedule-key-deletion|disable-key|erase|nuke|uninstall|reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)
-KEEPS := (?:[^-:=]*[-:=]){0,4}(?:secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager|ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?|get|list|ls|describe|show|download|pull)(?:[-:=].*)?
+GRANTED := (?:policy\w*|access-key|login-profile|role|user-to-group|policy-binding|acl|key-policy
+        |assume-role-policy|grant|public-access-block)
+GONE := (?:delete|destroy|terminate|remove|purge|rb|deregister|drop|empty|wipe|flush
+        |detach-and-delete|release|schedule-key-deletion|disable-key|erase|nuke|uninstall
+        |reset)(?:[-:].*)?|.*[-:](?:delete|destroy|purge)
+KEEPS := (?:[^-:=]*[-:=]){0,4}(?:secrets?|env|envs|setenv|auth|login|config|configure|secretsmanager
+        |ssm|keyvault|kms|iam|vars?|variables?|parameters?|credentials?|get|list|ls|describe|show
+        |download|pull)(?:[-:=].*)?
 RUNS := '^(?:<NOUN> )?(?:run|create|exec)(?: |$)|^(?:container )?start(?: |$)'
-NOUN := (?:container|image|volume|network|system|builder|compose|stack|service|secret|swarm|node|buildx|pod|machine|context)
-HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack|microk8s)
-PLANS := '^(?:(?:stack|run-all) )*(?:plan|show|validate|output|list|status|get|history|template|lint|diff|synth|preview)(?: |$)'
-ENDS := '^(?:(?:stack|run-all) )*(?:destroy|uninstall|delete|down|undefine|del|purge|nuke|rm|remove)(?: |$)|^(?:state rm|workspace delete)(?: |$)'
+NOUN := (?:container|image|volume|network|system|builder|compose|stack|service|secret|swarm|node
+        |buildx|pod|machine|context)
+HERE := (?:kind|k3d|minikube|docker-desktop|docker-for-desktop|rancher-desktop|colima|orbstack
+        |microk8s)
+PLANS := '^(?:(?:stack|run-all) )*(?:plan|show|validate|output|list|status|get|history|template|lint
+        |diff|synth|preview)(?: |$)'
+ENDS := '^(?:(?:stack|run-all) )*(?:destroy|uninstall|delete|down|undefine|del|purge|nuke|rm
+        |remove)(?: |$)|^(?:state rm|workspace delete)(?: |$)'
 APPLIES := '^(?:(?:stack|run-all) )*(?:apply|up|deploy)(?: |$)'
-BROAD := (?:ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?|customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc|secrets?|clusters?|ingress\w*|svc|services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*)
-GUARDS := (?:networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*|validatingadmission\w*|podsecurity\w*|events?)
+BROAD := (?:ns|namespaces?|pv|pvc|persistentvolume(?:claim)?s?|nodes?|no|crds?
+        |customresourcedefinitions?|all|deploy(?:ment)?s?|statefulsets?|sts|storageclass\w*|sc
+        |secrets?|clusters?|ingress\w*|svc|services?|configmaps?|cm|daemonsets?|ds|clusterrole\w*)
+GUARDS := (?:networkpolic\w+|netpol|psp|podsecuritypolic\w+|validatingwebhook\w*|mutatingwebhook\w*
+        |validatingadmission\w*|podsecurity\w*|events?)
 BEFORE := (?is)(?:[^/,]*,)*
 BEHIND := (?:,[^/]*)?(?:/.*)?
 
@@ -163,9 +168,13 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
         --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
     + text~<RUNS> --privileged -> privilege root --privileged
     + text~<RUNS> --pid=host -> privilege root --pid=host
-    + text~<RUNS> --cap-add=(?i).*(?:all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf).* -> privilege root --cap-add
-    + text~<RUNS> --security-opt=(?i).*(?:unconfined|disable|no-new-privileges[:=]false).* -> defence system --security-opt
-    + text~<RUNS> --device=/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk).* -> privilege device --device
+    + text~<RUNS>
+        --cap-add=(?i).*(?:all|sys_admin|sys_ptrace|sys_module|dac_|sys_rawio|setuid|bpf).* ->
+        privilege root --cap-add
+    + text~<RUNS> --security-opt=(?i).*(?:unconfined|disable|no-new-privileges[:=]false).* ->
+        defence system --security-opt
+    + text~<RUNS> --device=/dev/(?:sd|nvme|vd|xvd|mem|kmem|mapper|dm-|hd|disk).* -> privilege device
+        --device
     + text~<RUNS> -> call container
     + -f|--file=-|/dev/stdin -> call compose
     text~'^system prune(?: |$)' words=--volumes|--volumes=true -> delete unknown {} wide
@@ -176,9 +185,11 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
         -> delete unknown compose {} wide
     text~'^(?:stack|swarm|service|secret|machine) (?:rm|remove|leave|down)(?: |$)'
         -> delete unknown {} wide
-    text~'^(?:<NOUN> )?(?:rm|rmi|kill|stop)(?: |$)' -> call ended
+    text~'^(?:<NOUN> )?(?:rm|rmi|kill|stop)(?: |$)' @printed 1-2=rm -v|--volumes|-f|--force ->
+        delete unknown {} wide
+    text~'^(?:<NOUN> )?(?:rm|rmi|kill|stop)(?: |$)' @printed -> process unknown {} wide
     text~'^(?:<NOUN> )?(?:push|save|export|login|pull)(?: |$)' -> network listed {2}
-    text~'^(?:<NOUN> )?cp(?: |$)' -> call copied
+    text~'^(?:<NOUN> )?cp(?: |$)' -> reads 2-:(?![\w.-]+:)(.*)
 kubectl oc k k3s kubecolor : -n --namespace -f --filename -l --selector -o --output --context --kubeconfig -c --container --cluster -k
         --image --overrides --field-selector --grace-period --timeout -p --patch --type --replicas --as --token -s --server --tail
         --since --from-literal --clusterrole --user --serviceaccount --cascade
@@ -249,7 +260,8 @@ aws gcloud az gsutil s3cmd mc s5cmd azcopy doctl linode-cli hcloud ibmcloud oci 
     1=iam 2=service-accounts 3-5=create -> privilege unknown {line}
     1-5~<GONE> -> call gone
     1-5=stop-instances|reboot-instances|deallocate -> process unknown {line}
-    line~'authorize-security-group-ingress|firewall-rules create|nsg rule create' line~0\.0\.0\.0/0|::/0|\* -> defence unknown {line}
+    line~'authorize-security-group-ingress|firewall-rules create|nsg rule create'
+        line~0\.0\.0\.0/0|::/0|\* -> defence unknown {line}
 terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxmanage qm pct lxc incus multipass cdktf kops kind minikube
         k3d nomad xl skaffold tilt argocd flux consul waypoint juju crossplane eksctl
     text~<PLANS> -> nothing
@@ -259,9 +271,11 @@ terraform tofu terragrunt pulumi cdk helm helmfile kustomize vagrant virsh vboxm
     words=-destroy|--destroy words=--dry-run|--what-if|--dry-run=client -> nothing
     text~<ENDS> -> delete unknown {line} wide:!name~<HERE>
     words=-destroy|--destroy -> delete unknown {line} wide:!name~<HERE>
-    text~<APPLIES> words=-auto-approve|--auto-approve|--yes|-y|--skip-preview|--require-approval=never|--terragrunt-non-interactive
+    text~<APPLIES>
+        words=-auto-approve|--auto-approve|--yes|-y|--skip-preview|--require-approval=never|--terragrunt-non-interactive
         -> write unknown {line}
-    name=virsh|vagrant|vboxmanage|qm|pct|lxc|incus|multipass|xl|esxcli 1-=shutdown|reboot|suspend|halt -> process unknown {line}
+    name=virsh|vagrant|vboxmanage|qm|pct|lxc|incus|multipass|xl|esxcli
+        1-=shutdown|reboot|suspend|halt -> process unknown {line}
 vault
     1=kv 2=get -> prints-secret
     1=token 2=create -> prints-secret
@@ -278,8 +292,6 @@ security secret-tool pass gopass op bw lpass keyring keepassxc-cli kpcli chamber
     name=security text~delete-|add-trusted-cert|authorizationdb -> defence system {}
 """,
     container=_container,
-    ended=_ended,
-    copied=_copied,
     manifests=_manifests,
     compose=_compose,
     gone=_gone,

@@ -136,7 +136,8 @@ def sql(word: Word, dialect: str, findings: Findings) -> None:
 HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(_DIALECTS, _sql_client),
     **rows(r"""
-NEEDED := (?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth\s+disable|slaveof|acl setuser
+NEEDED := (?i)config\s+set\s+(?:dir|dbfilename)|module\s+load|role grant|auth\s+disable|slaveof
+        |acl setuser
 ENDS := (?i)\b(?:shutdown|stop)\b
 FLUSHED := '(?is)\bflush(?:all|db)(?:\s+a?sync)?\s*\Z'
 THERE := (?i)(?!(?:rediss?://)?(?:[^@/]*@)?(?:localhost|127\.\d|\[?::1|0\.0\.0\.0)).*
@@ -145,7 +146,8 @@ redis-cli : -h --host -p -a -u -n
     + -> host -h|--host|-u
     + line~--rdb -> prints-much
     input~<FLUSHED> here !line~--cluster !-h|--host|-u=<THERE> -> delete loopback {line}
-    !input~'(?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b' -> nothing
+    !input~'(?i)\b(?:flushall|flushdb|shutdown|config\s+set\s+(?:dir|dbfilename|requirepass|slave-read-only|protected-mode)|slaveof|replicaof|module\s+load|script\s+flush|debug\s+segfault|acl\s+setuser|del\s+\*|--scan.*\bdel)\b'
+        -> nothing
     input~'<NEEDED>' -> privilege system {line} wide
     input~<ENDS> -> process system {line} wide
     -> delete unknown {line} wide
@@ -153,13 +155,15 @@ valkey-cli : -h --host -p -a -u -n
     + -> host -h|--host|-u
     + line~--rdb -> prints-much
     input~<FLUSHED> here !line~--cluster !-h|--host|-u=<THERE> -> delete loopback {line}
-    !input~'(?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b' -> nothing
+    !input~'(?i)\b(?:flushall|flushdb|shutdown|config\s+set|slaveof|replicaof|module\s+load)\b' ->
+        nothing
     input~'<NEEDED>' -> privilege system {line} wide
     input~<ENDS> -> process system {line} wide
     -> delete unknown {line} wide
 cypher-shell mgconsole : -h --host -p -a -u -n
     + -> host -h|--host|-u
-    !input~'(?i)\bmatch\s*\(\s*\w*(?::\w+)?\s*\)(?:(?!where\b|\{).){0,200}?\bdelete\b|\bdrop\s+(?:database|alias|user|role|constraint|index)\b|\bapoc\.(?:schema\.assert|periodic\.|cypher\.run|load\.)' -> nothing
+    !input~'(?i)\bmatch\s*\(\s*\w*(?::\w+)?\s*\)(?:(?!where\b|\{).){0,200}?\bdelete\b|\bdrop\s+(?:database|alias|user|role|constraint|index)\b|\bapoc\.(?:schema\.assert|periodic\.|cypher\.run|load\.)'
+        -> nothing
     input~'<NEEDED>' -> privilege system {line} wide
     input~<ENDS> -> process system {line} wide
     -> delete unknown {line} wide
@@ -173,19 +177,22 @@ keydb-cli : -h --host -p -a -u -n
     -> delete unknown {line} wide
 mongo mongosh : -h --host -p -a -u -n
     + -> host -h|--host|-u
-    !input~'(?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}' -> nothing
+    !input~'(?i)drop(?:Database|Indexes?|User|Role|AllUsers\w*|AllRoles\w*)?\s*\(|deleteMany\s*\(\s*\{\s*\}|remove\s*\(\s*\{?\s*\}?\s*\)|shutdownServer|updateMany\s*\(\s*\{\s*\}'
+        -> nothing
     input~'<NEEDED>' -> privilege system {line} wide
     input~<ENDS> -> process system {line} wide
     -> delete unknown {line} wide
 etcdctl : -h --host -p -a -u -n
     + -> host -h|--host|-u
-    !input~'(?i)\bdel\b.*(?:--prefix|--from-key|\s[\x27\"]{2})|member remove|auth disable|user delete|role grant' -> nothing
+    !input~'(?i)\bdel\b.*(?:--prefix|--from-key|\s[\x27\"]{2})|member remove|auth disable|user delete|role grant'
+        -> nothing
     input~'<NEEDED>' -> privilege system {line} wide
     input~<ENDS> -> process system {line} wide
     -> delete unknown {line} wide
 rabbitmqctl : -h --host -p -a -u -n
     + -> host -h|--host|-u
-    !input~'(?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b' -> nothing
+    !input~'(?i)\b(?:reset|force_reset|delete_vhost|delete_queue|purge_queue|stop|delete_user)\b' ->
+        nothing
     input~'<NEEDED>' -> privilege system {line} wide
     input~<ENDS> -> process system {line} wide
     -> delete unknown {line} wide
@@ -314,7 +321,8 @@ knex : -h --host -p -a -u -n
 createuser
     -s|--superuser|-r|--createrole|-d|--createdb -> privilege unknown {line}
 manage.py django-admin
-    + line~'\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b' !w1=sqlflush -> delete unknown {line} wide
+    + line~'\b(?:flush|reset_db|sqlflush\s*\||migrate \w+ zero)\b' !w1=sqlflush -> delete unknown
+        {line} wide
     -> execute project {line}
 pg_dump pg_dumpall mysqldump mariadb-dump mongodump mongoexport pg_basebackup redis-dump mysqlpump mydumper
         : -f --file -h --host -U -u -d --result-file -r -o --out --archive -P -n -t --dbname

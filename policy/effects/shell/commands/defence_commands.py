@@ -1,44 +1,16 @@
 """Commands that remove protection and traces: firewalls, access controls, audit, logs, shell
 history, certificate checks."""
 
-import re
-
 from policy.effects.shell.command import Command, Word
 from policy.effects.shell.commands.args import Args, args_of
 from policy.effects.shell.commands.findings import SECRET_NAME, Findings, Handler
 from policy.effects.shell.commands.rule_table import rows
 
-_SETTINGS = re.compile(
-    r"NODE_TLS_REJECT_UNAUTHORIZED=['\"]?0|GIT_SSL_NO_VERIFY=(?:1|true|yes|on)|PYTHONHTTPSVERIFY=0"
-    r"|CURL_INSECURE=|SSL_VERIFY=(?:false|0|"
-    r"no)|GIT_TRACE_REDACT=0|"
-    r"HISTFILE=(?:/dev/null)?$|HISTSIZE=0|HISTFILESIZE=0|SAVEHIST=0"
-    r"|HISTCONTROL=ignorespace\S*:erase|TMOUT=0$|NPM_CONFIG_STRICT_SSL=false|"
-    r"PIP_TRUSTED_HOST=|GONOSUMCHECK=|"
-    r"GONOSUMDB=\*|GOINSECURE=\*|GOFLAGS=-insecure|COSIGN_.*=|REQUESTS_CA_BUNDLE=$"
-    r"|CARGO_HTTP_CHECK_REVOKE=false|HOMEBREW_NO_VERIFY"
-)
-_LOADERS = re.compile(
-    r"LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|BASH_ENV|ENV|PROMPT_COMMAND"
-    r"|PYTHONSTARTUP|PERL5OPT|"
-    r"PERL5LIB|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS|GIT_SSH_COMMAND|GIT_ASKPASS|PYTHONPATH|PAGER"
-    r"|EDITOR|VISUAL|MANPAGER|GIT_EDITOR|"
-    r"GIT_PAGER|GIT_EXTERNAL_DIFF|LESSOPEN|GIT_CONFIG_(?:GLOBAL|SYSTEM)"
-)
-"""Variables whose value other programs run or load."""
-
 
 def assigned(name: str, value: Word, findings: Findings) -> None:
     """Add what it means that a variable gets this value."""
-    text = value.known
-    if _SETTINGS.match(f"{name}={text}"):
-        findings.add(
-            "defence",
-            "home" if name.startswith(("HIST", "SAVEHIST", "TMOUT")) else "unknown",
-            f"{name}={text}",
-        )
-    elif _LOADERS.fullmatch(name):
-        _loaded(name, value, findings)
+    words = (Word(f"{name}={value.known}"), Word(name), value)
+    _VARIABLES["set"](findings.command, Args((), (), words), findings)
 
 
 def library(path: Word, findings: Findings) -> None:
@@ -61,37 +33,40 @@ def _enable(command: Command, args: Args, findings: Findings) -> None:
         library(word, findings)
 
 
-_LOADS = tuple("LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES BASH_ENV ENV PYTHONSTARTUP".split())
+def _loaded(command: Command, args: Args, findings: Findings) -> None:
+    library(args.operands[-1], findings)
 
 
-def _loaded(name: str, value: Word, findings: Findings) -> None:
-    text = value.known
-    if name in _LOADS:
-        if "/" in text or value.text is None:
-            place = findings.place(value)
-            if name == "ENV":
-                findings.add(
-                    "execute", findings.downloaded(place.path) or place.scope, f"{name}={text}"
-                )
-            else:
-                library(value, findings)
-            if findings.command.is_root and place.scope in ("temp", "project", "home"):
-                findings.add("privilege", "root", f"{name}={text}")
-    elif (
-        name.startswith("GIT_CONFIG")
-        and findings.place(value).scope == "temp"
-        and text.startswith("/tmp")
-    ):
-        findings.unsure.append("name: settings of git that may hold commands")
-    elif name == "PROMPT_COMMAND" and re.search(r"https?://|/dev/tcp|\bnc\b|base64", text):
-        findings.add("persistence", "startup", f"{name}={text}")
-    elif (
-        name in ("PERL5OPT", "RUBYOPT", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS")
-        and re.search(r"-M\w|-r|--require|--import|-javaagent|-e\b", text)
-        and re.search(r"/", text)
-    ):
-        is_own = re.search(r"(?:^|[\s=:,]|-r)(?:/|~|\.\./|\w+:/)", text) is None
-        findings.add("execute", "project" if is_own else "unknown", f"{name}={text}")
+_VARIABLES = rows(
+    r"""
+LOADS := LD_PRELOAD|LD_AUDIT|DYLD_INSERT_LIBRARIES|BASH_ENV|PYTHONSTARTUP
+OPTIONS := PERL5OPT|RUBYOPT|NODE_OPTIONS|JAVA_TOOL_OPTIONS
+PATH := (?s).*/.*
+
+set
+    1~HISTFILE=(?:/dev/null)?|(?:HISTSIZE|HISTFILESIZE|SAVEHIST)=0.*|HISTCONTROL=ignorespace\S*:erase.*|TMOUT=0
+        -> defence home {1}
+    1~(?s)(?:NODE_TLS_REJECT_UNAUTHORIZED=[\x27"]?0|GIT_SSL_NO_VERIFY=(?:1|true|yes|on)|PYTHONHTTPSVERIFY=0|CURL_INSECURE=|GONOSUMCHECK=).*
+        -> defence unknown {1}
+    1~(?s)(?:SSL_VERIFY=(?:false|0|no)|GIT_TRACE_REDACT=0|NPM_CONFIG_STRICT_SSL=false|PIP_TRUSTED_HOST=|GONOSUMDB=\*|GOINSECURE=\*).*
+        -> defence unknown {1}
+    1~(?s)(?:GOFLAGS=-insecure|COSIGN_.*=|CARGO_HTTP_CHECK_REVOKE=false|HOMEBREW_NO_VERIFY).*|REQUESTS_CA_BUNDLE=
+        -> defence unknown {1}
+    + 2=<LOADS>|ENV 3~<PATH> root @3=temp|project|home -> privilege root {1}
+    2=<LOADS> 3~<PATH> -> call load
+    2=<LOADS> @unknown -> call load
+    2=ENV 3~<PATH> -> execute @3
+    2=ENV @unknown -> execute @3
+    2=GIT_CONFIG_GLOBAL|GIT_CONFIG_SYSTEM 3~/tmp.* @3=temp
+        -> unsure 'name: settings of git that may hold commands'
+    2=PROMPT_COMMAND 3~(?s).*(?:https?://|/dev/tcp|\bnc\b|base64).* -> persistence startup {1}
+    2=<OPTIONS> !3~(?s)(?=.*/).*(?:-M\w|-r|--require|--import|-javaagent|-e\b).* -> nothing
+    2=<OPTIONS> 3~(?s)(?:.*[\s=:,]|.*-r)?(?:/|\x7e|\.\./|\w+:/).* -> execute unknown {1}
+    2=<OPTIONS> -> execute project {1}
+""",
+    load=_loaded,
+)
+"""Variables that turn off checks, or whose value other programs run or load: `NAME=VALUE NAME VALUE`."""
 
 
 def _named(command: Command, args: Args, findings: Findings) -> None:
@@ -101,12 +76,17 @@ def _named(command: Command, args: Args, findings: Findings) -> None:
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
-TUNED := (?:vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.|file-max|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)|net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)|kernel\.(?:pid_max|threads-max|shm|sem|msg))
-AGENT := (?:ANTHROPIC|OPENAI|CLAUDE|GOOGLE_GEMINI|GEMINI|OPENROUTER|AZURE_OPENAI|CLAUDE_CODE|CODEX|QWEN|LITELLM)\w*_(?:BASE_URL|API_BASE|ENDPOINT|HOST)
+TUNED := (?:vm\.(?:max_map_count|swappiness|overcommit_memory|nr_hugepages)|fs\.(?:inotify\.
+        |file-max|nr_open|aio)|net\.core\.(?:somaxconn|[rw]mem)
+        |net\.ipv4\.(?:ip_unprivileged_port_start|ip_local_port_range|tcp_[rw]mem|ping_group_range)
+        |kernel\.(?:pid_max|threads-max|shm|sem|msg))
+AGENT := (?:ANTHROPIC|OPENAI|CLAUDE|GOOGLE_GEMINI|GEMINI|OPENROUTER|AZURE_OPENAI|CLAUDE_CODE|CODEX
+        |QWEN|LITELLM)\w*_(?:BASE_URL|API_BASE|ENDPOINT|HOST)
 claude claude-code codex gemini gemini-cli qwen cursor-agent copilot amp crush droid opencode goose aider q kiro-cli auggie
         : --permission-mode --approval-mode -s --sandbox -c --config -m --model -p --print -a --ask-for-approval
     + sets~<AGENT>|GOOSE_MODE -> defence unknown {line}
-    + words~--dangerously-.*|--allow-dangerously-.*|--skip-permissions-.*|--yolo|--allow-all(?:-tools|-paths)?|--yes-always|--trust-all-tools
+    +
+        words~--dangerously-.*|--allow-dangerously-.*|--skip-permissions-.*|--yolo|--allow-all(?:-tools|-paths)?|--yes-always|--trust-all-tools
         -> defence unknown {line}
     + --permission-mode=bypassPermissions -> defence unknown {line}
     + --approval-mode=yolo -> defence unknown {line}
@@ -129,7 +109,8 @@ iptables ip6tables iptables-legacy iptables-nft arptables
         !words=-s|-d|-p|-i|-o|-m|--source|--destination|--protocol|--in-interface|--match|--dport -> defence system {line}
     words=-A|-I|-R|-N|--append|--insert -> write unknown {line}
 ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset
-    name=ufw line~'(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete (?:deny|reject)'
+    name=ufw
+        line~'(?:--force )?(?:disable|reset)|logging off|default allow|allow from any$|delete (?:deny|reject)'
         -> defence system {line}
     name=nft line~'flush (?:ruleset|table|chain)|delete (?:table|chain|rule)'
         -> defence system {line}
@@ -138,7 +119,9 @@ ufw nft firewall-cmd pfctl ipfw netsh ebtables csf shorewall ipset
         -> defence system {line}
     name=pfctl line~-d\b|-F\b -> defence system {line}
     name=ipfw line~'(?:-f )?flush|disable firewall' -> defence system {line}
-    name=netsh line~'(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable' -> defence system {line}
+    name=netsh
+        line~'(?i)advfirewall.*(?:state off|delete rule)|firewall set opmode (?:mode=)?disable' ->
+        defence system {line}
     name=ebtables line~-F|--flush -> defence system {line}
     name=csf line~-x|-f\b -> defence system {line}
     name=shorewall line~stop|clear -> defence system {line}
@@ -211,7 +194,8 @@ usbguard
 update-crypto-policies
     line~LEGACY -> defence system {line}
 journalctl
-    line~'--vacuum-(?:time|size|files)[= ](?:[01]|\d+ ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var' -> defence system {line}
+    line~'--vacuum-(?:time|size|files)[= ](?:[01]|\d+ ?s(?:ec\w*)?|[1-9]|1[0-9]?[KM]B?)\b|--relinquish-var'
+        -> defence system {line}
 dmesg
     line~-[cC]\b|--clear|--read-clear|--console-off -> defence system {line}
 utmpdump
@@ -245,7 +229,8 @@ enable
 update-alternatives ldconfig
     @operands=temp -> write system /etc/alternatives
 chattr
-    words~[-+=][aAcCdDeijsStTu]*[ai][aAcCdDeijsStTu]* -> defence @operands=system|startup|credentials|root
+    words~[-+=][aAcCdDeijsStTu]*[ai][aAcCdDeijsStTu]* -> defence
+        @operands=system|startup|credentials|root
 """,
     named=_named,
     enable=_enable,

@@ -3,7 +3,6 @@ by whose programs they run."""
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import msgspec
 
@@ -66,7 +65,6 @@ HANDLERS: Mapping[str, Handler] = {
 _BINARIES = re.compile(r"(?:/usr(?:/local)?)?/s?bin/[^/]+$|/opt/homebrew/bin/[^/]+$")
 """Where a path names the program that it seems to be."""
 _UNPACKERS = frozenset("tar gtar bsdtar unzip bsdunzip 7z unar cpio".split())
-_FOR_MANY = frozenset("ansible pdsh pssh parallel-ssh salt knife mussh clush dsh".split())
 _MAX_EFFECTS = 1_000
 _MAX_LINKS = 64
 _OF_LN = ("-t", "--target-directory", "-S", "--suffix")
@@ -219,7 +217,6 @@ class _Text:
         built(command, findings, self.outputs.scopes)
         if comes_from_elsewhere(command):
             copied(command, findings)
-        self._run_elsewhere(command, findings)
         for redirect in command.redirects:
             add_redirect(redirect.op, redirect.target, findings)
         put_in_place(command, findings, self.written)
@@ -243,35 +240,18 @@ class _Text:
         """What is unpacked of an archive that a host sent is the host's, too."""
         if command.name not in _UNPACKERS:
             return
-        sources = [findings.downloaded(place.path) for place in findings.reads]
-        sources += [
-            findings.scope_of_host(Word(self.commands[i].host))
-            for i in feeders(command)
-            if self.commands[i].place == "remote"
-        ]
-        sources += [
-            e.scope
-            for i in feeders(command)
-            if i < len(self.all_findings)
-            for e in self.all_findings[i].effects
-            if e.kind == "network"
-        ]
-        scope = next((source for source in sources if source is not None), None)
+        scopes = [findings.downloaded(place.path) for place in findings.reads]
+        for index in feeders(command):
+            feeder = self.commands[index]
+            if feeder.place == "remote":
+                scopes.append(findings.scope_of_host(Word(feeder.host)))
+            effects = self.all_findings[index].effects if index < len(self.all_findings) else ()
+            scopes += [effect.scope for effect in effects if effect.kind == "network"]
+        scope = next(filter(None, scopes), None)
         if scope is not None:
             # folders in the present one; a file beside them may have been there before
             folders = [path for path in findings.writes if path not in ("./x", ".")] or ["./*"]
             findings.downloads += [(folder, scope) for folder in folders]
-
-    def _run_elsewhere(self, command: Command, findings: Findings) -> None:
-        """Commands for many machines carry a shell text."""
-        if self.run is None or command.name not in _FOR_MANY:
-            return
-        texts = [word.text or "" for word in command.words[1:]]
-        text = " ".join(texts[2:])
-        if command.name == "ansible":
-            text = next((after for flag, after in pairwise(texts) if flag in ("-a", "--args")), "")
-        if text:
-            findings.effects += self.run(text)
 
     def _stdin_file(self, path: Word, findings: Findings) -> None:
         socket = SOCKET.match(path.known)
@@ -283,15 +263,11 @@ class _Text:
     def _by_path(self, command: Command, findings: Findings) -> None:
         """A program that is named by its path: what somebody fetched, or what lies in the project
         under a name that others have. So is one that was put into a folder of programs."""
-        if (
-            command.words
-            and "/" not in command.words[0].known
-            and (put := self.installed.get(command.words[0].known)) is not None
-        ):
+        path = command.words[0] if command.words else Word("")
+        if (put := self.installed.get(path.known)) is not None:
             findings.add("execute", put[1], put[0])
-        if not command.words or "/" not in command.words[0].known or command.words[0].text is None:
+        if "/" not in path.known or path.text is None:
             return
-        path = command.words[0]
         if re.match(r"/etc/(?:rc\.d/)?init\.d/", path.known):
             words = (Word("service"), Word(command.name), *command.words[1:])
             service = msgspec.structs.replace(command, name="service", words=words)
@@ -305,8 +281,6 @@ class _Text:
     def _started(self, command: Command, findings: Findings) -> None:
         """A program that is not known by its name: where it lies says whose it is, if somebody
         fetched it just now."""
-        if not command.words:
-            return
         cloud_commands.service(command, args_of(command), findings)
         sending.add_hosts(command, findings)
 

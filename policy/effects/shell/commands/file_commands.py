@@ -278,8 +278,10 @@ openssl : one-dash -in -out -inkey -key -keyout -connect -subj -days -newkey -pa
     1~(?i)s_server -> network unknown listens ; send unknown 'whoever connects' account
 gpg gpg2 age : -o --output -r --recipient -u --local-user -i --passphrase --passphrase-file -R --batch --keyserver --homedir
     + -> writes -o|--output
-    --export-secret-keys|--export-secret-key|--export-secret-subkeys -> prints-secret ; read credentials gpg secret keys
-    --delete-secret-keys|--delete-secret-key|--delete-secret-and-public-key -> delete credentials gpg secret keys wide
+    --export-secret-keys|--export-secret-key|--export-secret-subkeys -> prints-secret ; read
+        credentials gpg secret keys
+    --delete-secret-keys|--delete-secret-key|--delete-secret-and-public-key -> delete credentials
+        gpg secret keys wide
     -d|--decrypt|-c|-e|-s|--sign|--encrypt|--symmetric -> reads operands
 ssh-keygen ssh-add : -f -t -b -C -N -P -a -m -E -R -F -I -n -s -V -z -Y -O -D
     + -y -> reads -f

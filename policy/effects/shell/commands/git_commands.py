@@ -75,9 +75,19 @@ ASKS := (?:--get|--list|--unset|--edit|--remove|-l|-e).*
 KEYS := (?i)(?:credential|http\..*extraheader).*
 NO_TLS := (?i)http(?:\..*)?\.sslverify
 THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
-RUNS := (?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*|credential\..*helper|credential\.helper|sequence\.editor|pager\..*|diff\.(?:external|.*\.(?:textconv|command))|merge\..*\.driver|filter\..*\.(?:clean|smudge|process)|gpg\.program|gpg\..*\.program|ssh\.variant|uploadpack\.packobjectshook|remote\..*\.(?:uploadpack|receivepack|proxy)|protocol\.ext\.allow|init\.templatedir|url\..*\.(?:insteadof|pushinsteadof)|(?:difftool|mergetool|browser|man|web)\..*\.(?:cmd|path)|receive\..*|submodule\..*\.update|include(?:if\..*)?\.path|trailer\..*\.(?:cmd|command))
-OWN_NAME := (?i)(?:alias\.[\w-]+|pager\.\w+|core\.(?:pager|editor|sshcommand)|credential\.helper|sequence\.editor|(?:difftool|mergetool)\..*)
-PROGRAM := '(?:ssh(?: -[io46Fp] ?\S+| -o \S+)*|[a-z][\w-]*(?:\s+[^!;|&`$()]*)?|less.*|cat|delta|vim?|nvim|nano|emacs|code( --wait)?|true|false|osxkeychain|store|cache.*|manager(?:-core)?|libsecret|wincred|)'
+RUNS := (?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*
+        |credential\..*helper|credential\.helper|sequence\.editor|pager\..*|diff\.(?:external
+        |.*\.(?:textconv|command))|merge\..*\.driver|filter\..*\.(?:clean|smudge|process)
+        |gpg\.program|gpg\..*\.program|ssh\.variant|uploadpack\.packobjectshook
+        |remote\..*\.(?:uploadpack|receivepack|proxy)|protocol\.ext\.allow|init\.templatedir
+        |url\..*\.(?:insteadof|pushinsteadof)|(?:difftool|mergetool|browser|man|web)\..*\.(?:cmd
+        |path)|receive\..*|submodule\..*\.update|include(?:if\..*)?\.path|trailer\..*\.(?:cmd
+        |command))
+OWN_NAME := (?i)(?:alias\.[\w-]+|pager\.\w+|core\.(?:pager|editor|sshcommand)|credential\.helper
+        |sequence\.editor|(?:difftool|mergetool)\..*)
+PROGRAM := '(?:ssh(?: -[io46Fp] ?\S+| -o \S+)*|[a-z][\w-]*(?:\s+[^!;|&`$()]*)?|less.*|cat|delta|vim?
+        |nvim|nano|emacs|code( --wait)?|true|false|osxkeychain|store|cache.*|manager(?:-core)?
+        |libsecret|wincred|)'
 
 config
     + 1~<KEYS> words~<ASKS> !words=--unset -> prints-secret
@@ -176,9 +186,7 @@ _OWN_REMOTES = ("origin", "upstream", "fork")
 
 def _clone(command: Command, args: Args, findings: Findings) -> None:
     for word in args.operands[:1]:
-        if word.known.startswith("ext::"):
-            findings.add("execute", "unknown", word.known)
-        elif is_remote(word) or word.text is None:
+        if (is_remote(word) or word.text is None) and not word.known.startswith("ext::"):
             findings.reach(word)
     target = (
         args.operands[1]
@@ -200,23 +208,14 @@ def _clone(command: Command, args: Args, findings: Findings) -> None:
         )
     for value in args.all("-c|--config"):
         _set("setting", value, findings)
-    for template in args.all("--template"):
-        findings.add("persistence", "startup", template.known)
 
 
 def _fetch(command: Command, args: Args, findings: Findings) -> None:
     for word in args.operands[:1]:
-        if word.known.startswith("ext::"):
-            findings.add("execute", "unknown", word.known)
-        else:
-            scope = (
-                findings.reach(word)
-                if is_remote(word)
-                else findings.downloaded(f"remote:{word.known}")
-            )
-            findings.downloads += (
-                [(findings.place(Word(".")).path, scope)] if scope is not None else []
-            )
+        named = f"remote:{word.known}"
+        scope = findings.reach(word) if is_remote(word) else findings.downloaded(named)
+        if scope is not None:
+            findings.downloads.append((findings.place(Word(".")).path, scope))
 
 
 def _clone_behind(command: Command, args: Args, findings: Findings) -> None:
@@ -227,8 +226,10 @@ def _clone_behind(command: Command, args: Args, findings: Findings) -> None:
 _VERBS = rows(
     r"""
 THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
-SHARED := (?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable|\*|refs/heads/\*)
-FORCED := (?s)\+*(?:.*:)?(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release[^:]*|trunk|stable|\*|refs/heads/\*)
+SHARED := (?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable
+        |\*|refs/heads/\*)
+FORCED := (?s)\+*(?:.*:)?(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod
+        |release[^:]*|trunk|stable|\*|refs/heads/\*)
 
 config
     -> call config
@@ -283,9 +284,12 @@ push
 remote
     1=add|set-url 3~<THERE> -> fetches remote:{2} 3
 clone
+    + 1~ext::.* -> execute unknown {1}
+    + --template=(?s).* -> persistence startup {line}
     -> call clone
 fetch pull ls-remote
-    -> call fetch
+    1~ext::.* -> execute unknown {1}
+    1 -> call fetch
 submodule
     1~(?i)add -> call submodule
     1~(?i)deinit -f|--force -> delete project submodules wide:--all
@@ -317,9 +321,12 @@ in the history."""
 
 HANDLERS: dict[str, Handler] = rows(
     r"""
-CHANGES := '(?i)(?:-X|--method)[ =]?(?:put|post|patch|delete)\b|(?:^| )(?:-[fF]|--field|--raw-field|--input)\b'
-GUARDS := (?i)/?.*(?:/protection|/rulesets?|/vulnerability-alerts|/automated-security-fixes|/code-scanning|/secret-scanning|/actions/permissions|/push_rule|/protected_branches)\b.*
-PEOPLE := (?i)/?.*(?:/collaborators|/memberships?|/members|/teams|/keys|/hooks|/transfer|/invitations|/outside_collaborators|/deploy_keys|/installations)\b.*
+CHANGES := '(?i)(?:-X|--method)[ =]?(?:put|post|patch|delete)\b|(?:^| )(?:-[fF]|--field|--raw-field
+        |--input)\b'
+GUARDS := (?i)/?.*(?:/protection|/rulesets?|/vulnerability-alerts|/automated-security-fixes
+        |/code-scanning|/secret-scanning|/actions/permissions|/push_rule|/protected_branches)\b.*
+PEOPLE := (?i)/?.*(?:/collaborators|/memberships?|/members|/teams|/keys|/hooks|/transfer
+        |/invitations|/outside_collaborators|/deploy_keys|/installations)\b.*
 
 hg svn bzr jj fossil
     1=clone|checkout|co|export|branch -> call copy

@@ -33,12 +33,6 @@ def transfer(command: Command, args: Args, findings: Findings) -> None:
 
 def _ftp(command: Command, args: Args, findings: Findings) -> None:
     files = args.operands
-    if command.name in ("ftpput", "ncftpput", "tftp", "smbclient"):
-        for word in args.all("-l"):
-            findings.read(word)
-        for word in files[1:]:
-            if not word.known.startswith("-"):
-                findings.reads.append(findings.place(word))
     script = command.stdin.text if command.stdin.kind == "text" else ""
     for text in (script, *(word.known for word in args.all("-c|-e"))):
         for path in re.findall(
@@ -56,11 +50,6 @@ def _ftp(command: Command, args: Args, findings: Findings) -> None:
 def _lookup(command: Command, args: Args, findings: Findings) -> None:
     """`dig`, `ping` and the like: a name that is made of data tells it to whoever answers for the
     domain."""
-    for word in args.all("-f"):
-        if command.name in ("dig", "fping"):
-            # a file of names
-            findings.read(word)
-            findings.sends.append(("unknown", word.known, True))
     for word in args.all("-p"):
         if command.name.startswith("ping") and (word.text is None or len(word.known) > 6):
             findings.sent.append(word)
@@ -73,8 +62,6 @@ def _lookup(command: Command, args: Args, findings: Findings) -> None:
                 ("other" if "." in word.bare.strip(".") else "unknown", text, False)
             )
             findings.tells = bool(word.outputs)
-        elif "." in text or ":" in text:
-            findings.add("network", findings.scope_of_host(Word(text.lstrip("@"))), text)
 
 
 HANDLERS: dict[str, Handler] = rows(
@@ -83,11 +70,13 @@ REMOTE := (?s)[\w-]*:.*|:[a-z]+[,:].*
 COPIES := copy|sync|move|copyto|moveto|bisync
 ENDS := purge|delete|deletefile|rmdirs|cleanup
 PRINTS := (?:.*/)?(?:echo|printf|date|hostname|uptime|true|yes|fortune|cat [^;|&]*)(?:\s[^;|&`$]*)?
-PEER := (?i)(?:tcp|tcp4|tcp6|udp|udp4|udp6|openssl|ssl|sctp|socks\w*|proxy|dtls)(?:-connect|-client|-sendto)?:([^:,]+).*
+PEER := (?i)(?:tcp|tcp4|tcp6|udp|udp4|udp6|openssl|ssl|sctp|socks\w*|proxy|dtls)(?:-connect|-client
+        |-sendto)?:([^:,]+).*
 LISTENS := (?i)(?:tcp|udp|openssl|ssl|sctp)\d?-(?:l|listen|recv\w*):.*
 RUNS := (?is)(?:exec|system|shell):.*
 TUNNEL := none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm
-DELETES := --delete|--delete-after|--delete-before|--delete-excluded|--delete-during|--del|--delete-delay
+DELETES := --delete|--delete-after|--delete-before|--delete-excluded|--delete-during|--del
+        |--delete-delay
 THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
 
 curl curlie : -d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary
@@ -98,17 +87,19 @@ curl curlie : -d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z 
         --trace-ascii --max-redirs --next --ciphers --proto --tlsv --url-query --create-file-mode --max-filesize
         --speed-limit --hostpubsha256 --pass --preproxy --socks5 --socks5-hostname --variable --doh-url
         --abstract-unix-socket
-    + -> reads -T|--upload-file:(?!-\Z|\.\Z)(.*) ; reads -K|--config|--netrc-file ; reads -H|--header:@(.*)
+    + -> reads -T|--upload-file:(?!-\Z|\.\Z)(.*) ; reads -K|--config|--netrc-file ; reads
+        -H|--header:@(.*)
     + -> reads --variable:[^@]*@(.*) ; reads -b|--cookie:([^=]+)
     + --unix-socket=.*(?:docker|containerd)\.sock.* -> privilege system {line}
-    + -X|--request=(?i)delete -> delete unknown {} wide:1-~(?:[a-z]+://)?[^/?]+/(?:[^?]*/)?(?:_all|\*|_all_dbs)?/?(?:\?.*)?
+    + -X|--request=(?i)delete -> delete unknown {}
+        wide:1-~(?:[a-z]+://)?[^/?]+/(?:[^?]*/)?(?:_all|\*|_all_dbs)?/?(?:\?.*)?
     -> call curl
 wget wget2 aria2c axel lwp-download : -O -o -a -i -P -U -e -t -T -w -Q -l -A -R -D -I -X -B --output-document
         --output-file --input-file --directory-prefix --user-agent --header --post-data --post-file --body-data
         --body-file --method --user --password --load-cookies --save-cookies --timeout --tries --wait --limit-rate
         --level --accept --reject --domains --use-askpass --execute --ca-certificate --cut-dirs --include-directories
         --exclude-directories --base --config --referer --default-page --http-user --http-password
-    + -> reads --post-file|--body-file|-i|--input-file
+    + -> reads --post-file|--body-file|-i|--input-file|--load-cookies ; execute @--use-askpass
     + -> call wget
     -> writes -o|-a|--output-file|--save-cookies
 http https xh xhs : -a --auth -o --output --session -A --verify --cert --timeout
@@ -124,10 +115,12 @@ socat
     + -> reach words:<PEER> sends ; reads words:(?i)(?:file|open|gopen|create):([^,]+).*
     + words~<LISTENS> -> network unknown listens ; send unknown 'whoever connects' account
     words~<RUNS> words~<LISTENS> -> execute other {line}
-    words~<RUNS> words~<PEER> !words~(?i)[\w-]+:(?:localhost|127\.[\d.]+|\[?::1\]?)[:,].* -> execute other {line}
+    words~<RUNS> words~<PEER> !words~(?i)[\w-]+:(?:localhost|127\.[\d.]+|\[?::1\]?)[:,].* -> execute
+        other {line}
 ssh autossh : -p -i -l -o -F -J -L -R -D -W -w -b -c -e -m -S -E -O -Q -B -I -P
     + -> reach 1 sends account
-    + -o='(?is)(?:proxycommand|localcommand|knownhostscommand|pkcs11provider)[ =]\s*+(?!<TUNNEL>).*' -> execute unknown {line}
+    + -o='(?is)(?:proxycommand|localcommand|knownhostscommand|pkcs11provider)[ =]\s*+(?!<TUNNEL>).*'
+        -> execute unknown {line}
     + -o='(?i)permitlocalcommand[ =]yes.*' -> execute unknown {line}
     -R -> defence unknown {line}
 scp pscp : -P -i -o -F -l -c -J -S -b -X -B -R -s -D
@@ -135,7 +128,8 @@ scp pscp : -P -i -o -F -l -c -J -S -b -X -B -R -s -D
     -S|-D=(?s).* -> execute unknown {line}
 rsync : -e --rsh -f --filter --exclude --include --exclude-from --files-from -T --port --bwlimit -B --log-file
     + -> call transfer ; writes --log-file
-    + <DELETES> -> delete @last:[^:/]+:([/\x7e].*)=project|temp|home|system|startup|credentials|device|root wide
+    + <DELETES> -> delete
+        @last:[^:/]+:([/\x7e].*)=project|temp|home|system|startup|credentials|device|root wide
     + <DELETES> -> delete @last:[^:/]+:([/\x7e].*)=unknown wide:1-~.*empty.*
     <DELETES> last~[^:/]+:[^/\x7e].* -> delete unknown {line} wide:1-~.*empty.*
     !<DELETES> -> nothing
@@ -143,13 +137,17 @@ rsync : -e --rsh -f --filter --exclude --include --exclude-from --files-from -T 
     + -> delete @last=project|temp|system|startup|credentials|device|root wide
     -> delete @last=home|unknown wide:1~.*empty.* wide:@1=temp|unknown wide:@last=home|unknown!!
 sftp ftp lftp ncftp ncftpput ftpput tftp smbclient telnet : -u -p -e -c -P -m -U -f -l -d -o
+    + name=ftpput|ncftpput|tftp|smbclient -> reads -l ; reads 2-
     -> call ftp
 dig drill nslookup host ping ping6 fping traceroute whois kdig delv dog doggo resolvectl getent mtr tracepath ntpdate
         finger arping nping hping3 dnsx : -c -i -W -w -s -p -t -I -q -x -b -k -f -m -n -M -Q -R -l -S -T -e
+    + name=dig|fping -f=(?s).* -> reads -f ; send unknown names account
+    + -> host operands:@?([^@]*[.:].*)
     -> call lookup
 mail mailx mutt sendmail swaks sendemail msmtp : -s -a -A -c -b -r -S -t -u -f -m -o -xu -xp --attach --to --from
         --server --body
-    + -> reads -a|-A|--attach ; reach operands:(.*@.*) sends ; reach --to|-t:(.*@.*) sends ; reach unknown sends
+    + -> reads -a|-A|--attach ; reach operands:(.*@.*) sends ; reach --to|-t:(.*@.*) sends ; reach
+        unknown sends
     name=sendmail|msmtp !1-~.*@.* !--to|-t=.*@.* -> send unknown {name}
 logger : -n --server -P --port -f --file -p -t -i! --priority --tag
     -> reads -f|--file ; reach -n|--server sends
@@ -159,7 +157,8 @@ cloudflared
 tailscale
     -> network other {line}
 ngrok lt localtunnel bore frpc chisel
-    1=verify|version|help|update|config|authtoken|diagnose|completion|service -> network other {line}
+    1=verify|version|help|update|config|authtoken|diagnose|completion|service -> network other
+        {line}
     1-~(?s).* -> defence other {line}
     words~(?s)-[^-].*|--[^=]+ -> defence other {line}
     -> network other {line}

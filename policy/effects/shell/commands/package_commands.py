@@ -133,10 +133,11 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
             findings.add("execute", "listed", command.name)
         return
     verb, targets = operands[0].known.lower(), tuple(operands[1:])
+    behind = msgspec.structs.replace(args, operands=targets)
     _indexes(args, family, findings)
     if verb in ("config", "set", "c"):
         _configure([word.known for word in targets], findings)
-        _CHECKS["configured"](command, msgspec.structs.replace(args, operands=targets), findings)
+        _CHECKS["configured"](command, behind, findings)
     elif verb in _STARTS and family in ("npm", "pip", "cargo", "go"):
         is_fetched = verb == "exec" and family == "npm"
         scope: Scope = "listed" if is_fetched else "project"
@@ -153,7 +154,7 @@ def _manager(command: Command, args: Args, findings: Findings) -> None:
                 findings.add("execute", findings.scope_of_host(word), word.known)
         _install(command, args, findings, (*targets, *args.all("-e|--editable")))
     elif verb in _REMOVES:
-        _CHECKS["removed"](command, msgspec.structs.replace(args, operands=targets), findings)
+        _CHECKS["removed"](command, behind, findings)
     elif verb in _PUBLISHES:
         findings.add("network", "listed", _line(operands))
         if verb in ("unpublish", "yank"):
@@ -184,22 +185,27 @@ def _configure(texts: list[str], findings: Findings) -> None:
 
 _CHECKS = rows(
     r"""
-VITAL := sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm|util-linux|login|passwd|init|linux-(?:image|generic)[\w.-]*|kernel(?:-core)?
-HOOK := (?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs|post-invoke-success)[\w:{}-]*=?.*
+VITAL := sudo|openssh-server|openssh|libc6|libc-bin|glibc|musl|systemd|coreutils|bash|dpkg|apt|rpm
+        |util-linux|login|passwd|init|linux-(?:image|generic)[\w.-]*|kernel(?:-core)?
+HOOK := (?i)(?:apt::|dpkg::)?[\w:-]*(?:pre-invoke|post-invoke|pre-install-pkgs
+        |post-invoke-success)[\w:{}-]*=?.*
 
 removed
     + 1-=a-guard -> defence system {}
     1-=*|.*|~i|^.*$ -> delete system {} wide
-    name=apt|apt-get|aptitude|nala|dpkg|dnf|yum|zypper|rpm|pacman|apk 1-~<VITAL> -> delete system {} wide
+    name=apt|apt-get|aptitude|nala|dpkg|dnf|yum|zypper|rpm|pacman|apk 1-~<VITAL> -> delete system {}
+        wide
 unchecked
     + -o|--option=<HOOK> -> execute unknown {line}
     + -o|--option=<HOOK> root -> privilege root {line}
     --allow-unauthenticated|--nogpgcheck|--no-gpg-checks|--no-gpg-check|--allow-insecure-repositories|--force-yes|--allow-untrusted
         -> defence system 'packages without signatures'
 configured
-    + text~(?i)strict-ssl[\s=]+false|trusted-host|ssl_verify[\s=]+false|unsafe-perm[\s=]+true|secure-http[\s=]+false|ssl-verify[\s=]+(?:0|false)
+    +
+        text~(?i)strict-ssl[\s=]+false|trusted-host|ssl_verify[\s=]+false|unsafe-perm[\s=]+true|secure-http[\s=]+false|ssl-verify[\s=]+(?:0|false)
         -> defence unknown {}
-    text~(?i)(?:script-shell|node-options|git)[\s=]+\S*(?:/|--require|-r\s) -> persistence startup {}
+    text~(?i)(?:script-shell|node-options|git)[\s=]+\S*(?:/|--require|-r\s) -> persistence startup
+        {}
 """
 )
 """Packages without which a machine does not start, or nobody gets in, are vital."""

@@ -3,7 +3,8 @@
 A row is a line of names, with ` : ` before the options that take the next word (`one-dash` among
 them: long options have one dash). Its rules stand below, indented, as `CONDITIONS -> ACTIONS`: the
 first whose conditions all hold counts, and after one that begins with `+` the next is tried, too.
-What goes on is indented more. `<NAME>` stands for what `NAME := ...` says. Quotes keep blanks.
+What goes on is indented more. `<NAME>` stands for what `NAME := ...` says, which goes on without a
+blank. Quotes keep blanks.
 
 Conditions; `!` before one says that it does not hold:
 
@@ -21,7 +22,7 @@ Conditions; `!` before one says that it does not hold:
 
 Actions, with ` ; ` between them. Words are `operands`, `files` (operands but `-`), `paths` (those
 that look like one), `last`, `2`,
-`2-`, `unknown` (those that are), options for
+`2-`, `unknown` and `printed` (those that are), options for
 their values, `words` for all, or a path that begins with `.`; with `:REGEX` what its group matches:
 
     KIND SCOPE TARGET [wide]          an effect; in its target stand `{}` for the operands, `{all}`
@@ -54,7 +55,7 @@ from policy.effects.shell.commands.findings import Findings, Handler
 from policy.effects.shell.commands.protective_services import is_guard
 
 _TOKEN = re.compile(r"(?:[^\s']|'[^']*')+")
-_DEFINED = re.compile(r"(?m)^([A-Z_]+) := (.*)$")
+_DEFINED = re.compile(r"(?m)^([A-Z_]+) := (.*(?:\n {8,}.*)*)$")
 _RANGE = re.compile(r"w?(\d+)(-?)(\d*)")
 _SUBJECT = re.compile(r"([\w-]+)([=~]?)(.*)", re.DOTALL)
 _IN_TARGET = re.compile(r"\{(?:\w*|\d+-\d*|--)\}")
@@ -119,7 +120,7 @@ class Row:
 def rows(table: str, **calls: Handler) -> dict[str, Handler]:
     """Return the rows of a table by the names of their commands. `calls`: what `call` names."""
     for name, text in _DEFINED.findall(table):
-        table = table.replace(f"<{name}>", text)
+        table = table.replace(f"<{name}>", re.sub(r"\n {8,}", "", text))
     table = re.sub(r"\n {8,}", " ", _DEFINED.sub("", table))
     made: dict[str, Handler] = {}
     for block in re.split(r"\n+(?! )", table.strip()):
@@ -228,8 +229,11 @@ def _words(text: str) -> Words:
         ]
     if text == "words":
         return lambda case: case.command.words[1:]
-    if text == "unknown":
-        return lambda case: [word for word in case.args.operands if word.text is None]
+    if text in ("unknown", "printed"):
+        is_any = text == "unknown"
+        return lambda case: [
+            word for word in case.args.operands if word.text is None and (is_any or word.outputs)
+        ]
     if text.startswith("-"):
         return lambda case: case.args.all(text)
     if text.startswith("."):
@@ -330,8 +334,10 @@ def _effect(kind: Kind, tokens: list[str], wide: Condition) -> Action:
         places = _places(source)
 
         def add(case: _Case) -> None:
+            findings = case.findings
             for place in places(case):
-                case.findings.add(kind, scope or place.scope, place.path, wide=wide(case))
+                source = findings.downloaded(place.path) if kind == "execute" else None
+                findings.add(kind, source or scope or place.scope, place.path, wide=wide(case))
 
         return add
     target = " ".join(tokens[1:])

@@ -38,11 +38,16 @@ HANDLERS: dict[str, Handler] = rows(
 UNITS := -H -M -p -t -s -n -o --property --type --signal --kill-who --lines --output --host --root
 POWER := poweroff|reboot|halt|kexec|rescue|emergency|soft-reboot
 STOPS := stop|disable|mask|kill|revert|down|d|remove|unload|bootout|delete|del
-VITAL := (?i)(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager|systemd-(?:networkd|logind|resolved)|dbus|.*\*.*)(?:\.\w+)?
-VITAL_PROGRAM := (?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg|launchd)
-SETS_ID := [=+]?0?[4-7][0-7]{3}|(?:.*,)?(?:[ugoa]*[ua][ugoa]*)?(?:[+=-][rwxXtugo]*)*[+=][rwxXtugo]*s.*
-LETS_WRITE := [=+]?[0-7]{0,4}[2367]|(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][rxXstugo]*w.*
-LETS_READ := [=+]?(?:[0-7]{0,4}[4-7]|[0-7]{0,3}[4-7][0-7])|(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][wxXstugo]*r.*
+VITAL := (?i)(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager|systemd-(?:networkd
+        |logind|resolved)|dbus|.*\*.*)(?:\.\w+)?
+VITAL_PROGRAM := (?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg
+        |launchd)
+SETS_ID := [=+]?0?[4-7][0-7]{3}
+        |(?:.*,)?(?:[ugoa]*[ua][ugoa]*)?(?:[+=-][rwxXtugo]*)*[+=][rwxXtugo]*s.*
+LETS_WRITE := [=+]?[0-7]{0,4}[2367]
+        |(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][rxXstugo]*w.*
+LETS_READ := [=+]?(?:[0-7]{0,4}[4-7]|[0-7]{0,3}[4-7][0-7])
+        |(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][wxXstugo]*r.*
 USUAL := [ugoa]*\+[rxX]+|0?[57]55|0?[46]44|(?!0+\Z)0?[67]?[0-7][05]0
 AWAY := (?s)(?!\.).*
 BECOMES := -u -g -p -C -h -r -t -s -c -U -D -R -T
@@ -54,7 +59,8 @@ adduser usermod userdel deluser groupadd groupmod groupdel addgroup delgroup gpa
         pwconv pwunconv chsh chfn dscl dseditgroup sysadminctl lusermod luseradd lpasswd smbpasswd pw authconfig authselect
     -> privilege system {}
 sudo doas run0 : <BECOMES>
-    -l|-k|-K|-v|--list|--validate|--reset-timestamp|--remove-timestamp|-V|--version|-h|--help|-L|-C !-i|-s -> nothing
+    -l|-k|-K|-v|--list|--validate|--reset-timestamp|--remove-timestamp|-V|--version|-h|--help|-L|-C
+        !-i|-s -> nothing
     -e|--edit -> writes operands
     -i|-s|--login|--shell -> privilege root {name}
 sudoedit : <BECOMES>
@@ -73,10 +79,12 @@ machinectl
 chmod gchmod
     + words~-[rwxXst]+(?:,.*)? -> write @operands=system|root
     + 1~<SETS_ID> -> privilege @2-
-    + 1~<LETS_WRITE> -> privilege @2-=system|root|startup|credentials|device~<AWAY> wide:-R|--recursive
+    + 1~<LETS_WRITE> -> privilege @2-=system|root|startup|credentials|device~<AWAY>
+        wide:-R|--recursive
     + 1~<LETS_WRITE> -R|--recursive -> privilege @2-!~<AWAY> wide
     + 1~<LETS_READ> -> privilege @2-=credentials~<AWAY>
-    + -R|--recursive !1~<SETS_ID> !1~<LETS_WRITE> -> write @2-=root~<AWAY> wide ; write @2-=system|home!~<AWAY> wide
+    + -R|--recursive !1~<SETS_ID> !1~<LETS_WRITE> -> write @2-=root~<AWAY> wide ; write
+        @2-=system|home!~<AWAY> wide
     !1~<SETS_ID> !1~<LETS_WRITE> !1~<USUAL> -> write @2-=system|root~<AWAY>
 chown chgrp : --reference --from
     + -> privilege @operands=system|root|startup|device~<AWAY> wide:-R|--recursive
@@ -86,7 +94,8 @@ chown chgrp : --reference --from
 setcap
     !-r|-v -> privilege system {}
 setfacl : -m -x -M -X --modify --remove --set
-    -m|--modify|--set=(?s).* -> privilege @operands=system|root|startup|credentials|device wide:-R|--recursive
+    -m|--modify|--set=(?s).* -> privilege @operands=system|root|startup|credentials|device
+        wide:-R|--recursive
 nsenter : -t --target -S -G -r -w --root --map-user
     -t|--target=1? -> privilege root namespaces of process 1
 hydra medusa ncrack john hashcat mimipenguin linpeas lazagne msfconsole msfvenom sqlmap responder crackmapexec netexec nxc patator
@@ -111,12 +120,16 @@ mkfs mke2fs mkswap mkdosfs mkntfs mkexfatfs newfs wipefs fdisk parted sgdisk gdi
     name=fdisk|cfdisk|cgdisk|gdisk|parted !2 !stdin !words=-z|--zero|-w|-W -> nothing
     words~(?s)--(?:list|print|info|verify|show|get).* -> nothing
     name=wipefs !-a|--all|-o|--offset -> nothing
-    name=hdparm !words~(?s)--(?:security-erase|trim-sector|write-sector|make-bad|security-set|fwdownload|yes-i-know).* -> nothing
+    name=hdparm
+        !words~(?s)--(?:security-erase|trim-sector|write-sector|make-bad|security-set|fwdownload|yes-i-know).*
+        -> nothing
     name=badblocks !-w -> nothing
-    name=cryptsetup !words=luksFormat|erase|luksErase|luksKillSlot|luksRemoveKey|reencrypt|luksformat -> nothing
+    name=cryptsetup
+        !words=luksFormat|erase|luksErase|luksKillSlot|luksRemoveKey|reencrypt|luksformat -> nothing
     name=nvme !words=format|sanitize|delete-ns|write-zeroes|dsm|create-ns -> nothing
     name=mdadm !words=--zero-superblock|--create|-C|--stop|-S|--fail|-f -> nothing
-    name=diskutil !w1~(?is)(?:erase|zero|secureerase|partitiondisk|randomdisk|reformat|apfs).* -> nothing
+    name=diskutil !w1~(?is)(?:erase|zero|secureerase|partitiondisk|randomdisk|reformat|apfs).* ->
+        nothing
     !@paths -> delete device {} wide
     -> delete @paths=device|root|unknown|system|home wide
 zfs zpool btrfs dmsetup lvm lvremove vgremove pvremove stratis ceph rbd gluster
@@ -148,7 +161,8 @@ init telinit
     1-=0|1|6|s|S|u -> process system {} wide
 systemctl sv launchctl initctl rc-update : <UNITS>
     1=<POWER> -> process system {1} wide
-    1=isolate -> process system isolate wide:2-=rescue.target|emergency.target|poweroff.target|reboot.target
+    1=isolate -> process system isolate
+        wide:2-=rescue.target|emergency.target|poweroff.target|reboot.target
     + 1=<STOPS> 2-=a-guard -> defence system {}
     + 1=<STOPS> 2- -> process system {} wide:2-~<VITAL>
     1=link|load|bootstrap|submit -> persistence startup {}

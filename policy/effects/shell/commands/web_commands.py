@@ -116,10 +116,7 @@ def wget(command: Command, args: Args, findings: Findings) -> None:
         ),
     )
     findings.sent += [word for word in option_values if word.text is None]
-    findings.read(*args.all("--load-cookies"))
     sends = bool(findings.sent or findings.reads)
-    for word in args.all("--use-askpass"):
-        findings.add("execute", findings.place(word).scope, word.known)
     urls = list(args.operands)
     for url in urls:
         findings.reach(url, sends=sends or _carries(url, findings))

@@ -1,5 +1,6 @@
 """Evaluates `$((...))`, where all of it is known. Numbers have 64 bits, as in bash."""
 
+import operator
 import re
 from collections.abc import Callable
 
@@ -8,19 +9,27 @@ _TOKEN = re.compile(
     r"|!=|&&|\|\||[-+*/%&|^~!<>()?:]))",
     re.ASCII,
 )
-_LEVELS = (
-    ("||",),
-    ("&&",),
-    ("|",),
-    ("^",),
-    ("&",),
-    ("==", "!="),
-    ("<", ">", "<=", ">="),
-    ("<<", ">>"),
-    ("+", "-"),
-    ("*", "/", "%"),
-    ("**",),
-)
+_LEVELS = [ops.split(",") for ops in "|| && | ^ & ==,!= <,>,<=,>= <<,>> +,- *,/,% **".split()]
+"""Operators, those first that bind least."""
+_COMPUTES: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "**": operator.pow,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "&&": lambda left, right: bool(left and right),
+    "||": lambda left, right: bool(left or right),
+}
 _MAX_TOKENS = 200
 
 
@@ -107,39 +116,12 @@ def _unary(tokens: list[str | int], at: int, depth: int) -> tuple[int, int]:
 
 
 def _apply(op: str, left: int, right: int) -> int:
-    match op:
-        case "+":
-            result = left + right
-        case "-":
-            result = left - right
-        case "*":
-            result = left * right
-        case "/" | "%":
-            if right == 0:
-                raise NotCounted
-            quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-            result = quotient if op == "/" else left - quotient * right
-        case "**":
-            if not 0 <= right < 64:
-                raise NotCounted
-            result = left**right
-        case "<<" | ">>":
-            if not 0 <= right < 64:
-                raise NotCounted
-            result = left << right if op == "<<" else left >> right
-        case "&" | "|" | "^":
-            result = left & right if op == "&" else left | right if op == "|" else left ^ right
-        case "&&" | "||":
-            result = int(bool(left and right)) if op == "&&" else int(bool(left or right))
-        case _:
-            result = int(
-                {
-                    "==": left == right,
-                    "!=": left != right,
-                    "<": left < right,
-                    ">": left > right,
-                    "<=": left <= right,
-                    ">=": left >= right,
-                }[op]
-            )
-    return (result + 2**63) % 2**64 - 2**63
+    if (op in ("/", "%") and not right) or (op in ("**", "<<", ">>") and not 0 <= right < 64):
+        raise NotCounted
+    if op in ("/", "%"):
+        # towards zero, as C has it
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        result = quotient if op == "/" else left - quotient * right
+    else:
+        result = _COMPUTES[op](left, right)
+    return (int(result) + 2**63) % 2**64 - 2**63

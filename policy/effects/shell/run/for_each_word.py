@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from policy.effects.shell.run.interpreters import after
 from policy.effects.shell.run.machine import Machine
-from policy.effects.shell.run.nested_texts import run_values
 from policy.effects.shell.run.state import Invocation, Out, texts
 from policy.effects.shell.run.values import Field, is_known
 from policy.effects.shell.run.wrapper_table import after_options
@@ -162,55 +161,32 @@ def find(machine: Machine, call: Invocation) -> Out:
 
 
 def fd(machine: Machine, call: Invocation) -> Out:
-    """`fd pattern -x command`."""
-    fields = call.fields
-    place = machine.emit(call)
-    placeholder = machine.unknowns.make((), (place,))
-    at = next(
-        (
-            p
-            for p in range(1, len(fields))
-            if fields[p].text in ("-x", "-X", "--exec", "--exec-batch")
-        ),
-        0,
-    )
-    if at:
-        inner = [
-            replaced(field, "{}", placeholder, is_many=True)
-            for field in fields[at + 1 :]
-            if field.text != ";"
-        ]
-        if not any("{}" in field.text for field in fields[at + 1 :]):
-            inner.append(Field(placeholder, is_many=True))
-        machine.dispatch(machine, replace(call, stdin=None).inner(inner, "fd"))
-    return Out(placeholder, [place])
+    """`fd pattern -x command`: as `find` runs one."""
+    fields, place = call.fields, machine.emit(call)
+    at = next((p for p, field in enumerate(fields) if field.text in _OF_FD), 0)
+    if not at:
+        return Out(machine.unknowns.make((), (place,)), [place])
+    inner = fields[at + 1 :]
+    if not any("{}" in field.text for field in inner):
+        inner = [*inner, Field("{}")]
+    words = [Field("find"), Field("."), Field("-exec"), *inner]
+    return find(machine, replace(call, fields=words))
+
+
+_OF_FD = ("-x", "-X", "--exec", "--exec-batch")
 
 
 def parallel(machine: Machine, call: Invocation) -> Out:
-    """`parallel command ::: words`: its words and each of the others are a text for a shell."""
-    fields = call.fields
+    """`parallel command ::: words`: as `xargs` runs a shell with each of them."""
+    fields, place = call.fields, machine.emit(call)
     at = after_options(fields, 1, "jNnISLaPdE", _LONG_OF_PARALLEL)
-    end = next(
-        (p for p in range(at, len(fields)) if fields[p].text in (":::", "::::", ":::+")),
-        len(fields),
-    )
+    end = next((p for p in range(at, len(fields)) if fields[p].text.startswith(":::")), len(fields))
     template = " ".join(texts(fields[at:end]))
-    place = machine.emit(call)
+    template = _ITEM.sub("{}", template if _ITEM.search(template) else f"{template} {{}}")
+    stdin = call.stdin
     if end < len(fields) and fields[end].text == ":::":
-        items = [text for text in texts(fields[end + 1 :]) if text not in (":::", ":::+")]
-    elif call.stdin is not None and is_known(call.stdin.text):
-        items = call.stdin.text.splitlines()
-    else:
-        items = [machine.unknowns.make((), call.stdin.commands if call.stdin else ())]
-    if len(items) > _MAX_ITEMS:
-        machine.unsure("size: more words for `parallel` than are read")
-    lines = [
-        f"{template} {item}".strip() if _ITEM.search(template) is None else _put(template, item)
-        for item in items[:_MAX_ITEMS]
-    ]
-    run_values(machine, call, lines, "parallel")
+        items = [text for text in texts(fields[end:]) if not text.startswith(":::")]
+        stdin = Out("\n".join(items))
+    words = ["xargs", "-d", "\\n", "-I", "{}", "sh", "-c", template]
+    xargs(machine, replace(call, fields=[*map(Field, words)], stdin=stdin))
     return machine.unknown_output(place)
-
-
-def _put(template: str, item: str) -> str:
-    return _ITEM.sub(lambda _: item, template)

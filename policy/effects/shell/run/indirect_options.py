@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from policy.effects.shell.run.machine import Machine
 from policy.effects.shell.run.nested_texts import run_values
 from policy.effects.shell.run.state import Invocation, Out, texts
-from policy.effects.shell.run.values import Field, is_known
+from policy.effects.shell.run.values import Field
 
 _OPTIONS_IN = {
     "make": "MAKEFLAGS",
@@ -21,13 +21,8 @@ _OPTIONS_IN = {
     "less": "LESS",
 }
 _MAX_SETTINGS = 8
-_SETTING = re.compile(
-    r"[ \t]{0,20}-{0,2}([\w-]{1,40})(?:[ \t]{0,9}[=:][ \t]{0,9}|[ \t]{1,9}|$)\"?([^\"\n]{0,2000})"
-)
-_CONNECTS = re.compile(
-    r"(?im)^[ \t]{0,20}(?:(?:proxy|local|knownhosts)command|match[ \t].{0,200}\bexec)["
-    r" \t=]{1,20}\"?([^\"\n]{1,2000})"
-)
+_FILE_OF_CURL = re.compile(r"(?:-[a-zA-Z]{0,9}K|--config=?)(.*)", re.DOTALL)
+_FILE_OF_SSH = re.compile(r"-[a-zA-Z]{0,9}F(.*)", re.DOTALL)
 _TOOLS = {
     "remove": "rm",
     "rm": "rm",
@@ -56,20 +51,11 @@ def apply_configured_options(machine: Machine, call: Invocation, name: str) -> I
             if text.startswith(("-", "+"))
         ]
     elif name == "git":
-        for text in call.words[:_MAX_SETTINGS]:
-            key, _, variable = text.removeprefix("--config-env=").partition("=")
-            options += (
-                ["-c", f"{key}={_variable(machine, call, variable)}"]
-                if text.startswith("--config-env=")
-                else []
-            )
-        for setting in re.findall(
-            r"'([^'\n]{1,400})'", _variable(machine, call, "GIT_CONFIG_PARAMETERS")
-        )[:_MAX_SETTINGS]:
-            options += ["-c", setting]
-        for number in range(_MAX_SETTINGS):
-            if key := _variable(machine, call, f"GIT_CONFIG_KEY_{number}"):
-                options += ["-c", f"{key}={_variable(machine, call, f'GIT_CONFIG_VALUE_{number}')}"]
+        variables = ("GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT")
+        if any(_variable(machine, call, variable) for variable in variables) or any(
+            text.startswith("--config-env") for text in call.words[:_MAX_SETTINGS]
+        ):
+            machine.unsure("name: settings of git that may hold commands")
     elif name in ("strace", "ltrace"):
         run_values(
             machine,
@@ -82,7 +68,11 @@ def apply_configured_options(machine: Machine, call: Invocation, name: str) -> I
             name,
         )
     elif name in ("curl", "ssh", "scp", "sftp"):
-        return _by_file(machine, call, name)
+        for option, behind in pairwise([*call.words, ""]):
+            match = (_FILE_OF_CURL if name == "curl" else _FILE_OF_SSH).fullmatch(option)
+            path = "" if match is None else match[1] or behind
+            if path == "-" or (path and machine.read(path) is not None):
+                machine.unsure("name: options in a file that the text makes")
     return (
         replace(call, fields=[call.fields[0], *map(Field, options), *call.fields[1:]])
         if options
@@ -94,44 +84,6 @@ def _variable(machine: Machine, call: Invocation, name: str) -> str:
     exported = machine.variables.values.get(name) if name in machine.variables.exported else None
     value = dict(call.assigns).get(name, exported)
     return value if isinstance(value, str) else ""
-
-
-def _by_file(machine: Machine, call: Invocation, name: str) -> Invocation:
-    """`curl -K file`, `ssh -F file`: with a text that is known, what it says."""
-    option, long = ("-K", "--config") if name == "curl" else ("-F", "-F")
-    for place, field in enumerate(call.fields):
-        if (
-            field.text == long or re.fullmatch(rf"-[a-zA-Z]{{0,9}}{option[1]}", field.text)
-        ) and place + 1 < len(call.fields):
-            path, end = call.at(place + 1), place + 2
-        elif (
-            field.text.startswith((f"{long}=", option))
-            and len(field.text) > 2
-            and not field.text.startswith(f"{option}=")
-        ):
-            path, end = field.text.removeprefix(f"{long}=").removeprefix(option), place + 1
-        else:
-            continue
-        known = call.stdin if path == "-" else machine.read(path)
-        if known is None or not any(map(is_known, known.text)):
-            return call
-        machine.budget.spend(4 * len(known.text))
-        fields: list[Field] = []
-        if name != "curl":
-            run_values(
-                machine,
-                call,
-                [match[1] for match in _CONNECTS.finditer(known.text)][:_MAX_SETTINGS],
-                name,
-            )
-        for line in known.text.splitlines()[:64] if name == "curl" else ():
-            if (match := _SETTING.match(line)) is not None:
-                fields += [
-                    Field(f"-{match[1]}" if len(match[1]) == 1 else f"--{match[1]}"),
-                    *([Field(match[2])] if match[2] else []),
-                ]
-        return replace(call, fields=[*call.fields[:place], *fields, *call.fields[end:]])
-    return call
 
 
 def run_make_variables(machine: Machine, call: Invocation) -> None:

@@ -3,7 +3,7 @@ command."""
 
 import re
 
-from policy.effects.shell.command import Program, Word
+from policy.effects.shell.command import Program, ProgramSource, Word
 from policy.effects.shell.run.indirect_options import run_make_variables
 from policy.effects.shell.run.interpreters import LANGUAGES, after
 from policy.effects.shell.run.machine import Machine
@@ -89,133 +89,53 @@ def debugger(machine: Machine, call: Invocation) -> Out:
 
 
 def make(machine: Machine, call: Invocation) -> Out:
-    """`make`: its file, if the text wrote it or it is what it reads."""
+    """`make`: a makefile that the text makes is read as one that it writes."""
     run_make_variables(machine, call)
     path = next(iter(after(call.words, "-f|--file|--makefile")), "")
-    known = (
-        call.stdin
-        if path in ("-", "/dev/stdin")
-        else machine.read(path or "Makefile") or machine.read("makefile")
-    )
-    if statements := after(call.words, "--eval|-E"):
-        known = Out("\n".join([*statements, known.text if known else ""]))
-    if known is None:
-        return machine.unknown_output(
-            machine.emit(call, *([Program("make", Word(None), "file")] if path else []))
-        )
-    place = machine.emit(
-        call, Program("make", machine.word(known.text), "file", is_read=is_known(known.text))
-    )
-    machine.budget.spend(8 * len(known.text))
-    lines = [
-        command
-        for line in known.text.replace("\\\n", " ").splitlines()
-        if (command := _of_make(line))
-    ]
-    run_values(machine, call, ["\n".join(lines)], "make")
-    return machine.unknown_output(place)
-
-
-def _of_make(line: str) -> str:
-    """Return the command of a line of a makefile: a recipe's, or one whose output is a value; "" if
-    it has none."""
-    if line.startswith("\t"):
-        return line.lstrip("\t@-+ ").replace("$$", "$")
-    before, sign, remainder = line.partition("$(shell ")
-    if sign and "#" not in before:
-        return remainder.partition(")")[0]
-    before, sign, remainder = line.partition("!=")
-    if sign and re.fullmatch(r"[\w.-]{1,200}[ \t]{0,9}", before):
-        return remainder
-    target, sign, remainder = line.partition(";")
-    return (
-        remainder
-        if sign and ":" in target and not target.startswith(("#", "\t")) and "=" not in target
-        else ""
-    )
+    known = call.stdin if path in ("-", "/dev/stdin") else machine.read(path) if path else None
+    texts_of_it = [*after(call.words, "--eval|-E"), "" if known is None else known.text]
+    if any(texts_of_it):
+        machine.write("./Makefile", "\n".join(texts_of_it))
+        machine.unsure("language: a makefile that the text makes")
+    programs = [Program("make", Word(None), "file")] if path else []
+    return machine.unknown_output(machine.emit(call, *programs))
 
 
 def later(machine: Machine, call: Invocation) -> Out:
     """`at`, `batch`, `crontab`: what they read runs later."""
-    name = call.at(0).rpartition("/")[2]
-    words = call.words
-    known = call.stdin
-    if name == "crontab":
-        path = next(
-            (
-                text
-                for text in texts(call.fields[after_options(call.fields, 1, "u", ()) :])
-                if not text.startswith("-") or text == "-"
-            ),
-            "",
-        )
-        known = call.stdin if path in ("-", "") else machine.read(path)
-        if known is not None:
-            place = machine.emit(
-                call,
-                Program("cron", machine.word(known.text), "stdin", is_read=is_known(known.text)),
-            )
-            machine.budget.spend(8 * len(known.text))
-            run_values(
-                machine,
-                call,
-                ["\n".join(filter(None, map(_of_crontab, known.text.splitlines())))],
-                "crontab",
-            )
-            return Out("", [place])
-        return machine.silent(call)
-    if (path := next(iter(after(words, "-f")), "")) and known is None:
-        known = machine.read(path)
+    is_table = base_name(call) == "crontab"
+    path = next(iter(call.words[-1:] if is_table else after(call.words, "-f")), "")
+    known = (machine.read(path) if path else None) or call.stdin
     if known is None:
         return machine.silent(call)
-    return run_text(
-        machine, call, known.text, "command" if known.commands else "stdin", is_child=True
-    )
+    if is_table:
+        machine.write("./crontab", known.text)
+        return machine.silent(call)
+    source: ProgramSource = "command" if known.commands else "stdin"
+    return run_text(machine, call, known.text, source, is_child=True)
 
 
-def _of_crontab(line: str) -> str:
-    """Return the command of a line of a crontab."""
-    line = line.strip()
-    if not line or line.startswith("#") or re.match(r"\w+\s*=", line):
-        return ""
-    match = re.match(r"@\w+\s+(.*)|(?:\S+\s+){5}(.*)", line)
-    return (match[1] or match[2] or "") if match else ""
+_OF_TMUX = frozenset(
+    "new-session new new-window neww split-window splitw send-keys send run-shell run"
+    " respawn-pane".split()
+)
 
 
 def terminal(machine: Machine, call: Invocation) -> Out:
     """`tmux`, `screen`: the command that a new window runs, and the keys that are sent."""
-    words = call.fields
     place = machine.emit(call)
     name = machine.drafts[place].name
-    subs = (
-        "new-session",
-        "new",
-        "new-window",
-        "neww",
-        "split-window",
-        "splitw",
-        "send-keys",
-        "send",
-        "run-shell",
-        "run",
-        "respawn-pane",
-    )
-    at = next((p for p in range(1, len(words)) if words[p].text in subs), 0)
-    if name == "screen":
-        at = 0
-    start = after_options(words, at + 1, "stncxyFeSTphcX" if name == "tmux" else "SsTtehpxc", ())
-    keys = texts(words[start:])
-    if name == "tmux" and not at:
-        return machine.unknown_output(place)
-    if words[at].text in ("send-keys", "send"):
-        keys = [key for key in keys if key not in ("Enter", "C-m", "C-j", "KPEnter")]
-        run_values(machine, call, ["".join(key if key != "Space" else " " for key in keys)], name)
-    elif len(keys) == 1:
-        run_values(machine, call, keys, name)
-    elif keys and keys[0] != "stuff":
-        machine.dispatch(machine, call.inner(words[start:], name))
-    elif keys:
-        run_values(machine, call, keys[1:], name)
+    fields, is_tmux = call.fields, name == "tmux"
+    at = next((p for p, f in enumerate(fields) if is_tmux and f.text in _OF_TMUX), 0)
+    start = after_options(fields, at + 1, "stncxyFeSTphcX" if is_tmux else "SsTtehpxc", ())
+    keys = texts(fields[start:])
+    if fields[at].text in ("send-keys", "send"):
+        typed = [key for key in keys if key not in ("Enter", "C-m", "C-j", "KPEnter")]
+        run_values(machine, call, ["".join(" " if k == "Space" else k for k in typed)], name)
+    elif keys[:1] == ["stuff"] or (len(keys) == 1 and (at or not is_tmux)):
+        run_values(machine, call, keys[-1:], name)
+    elif keys and (at or not is_tmux):
+        machine.dispatch(machine, call.inner(fields[start:], name))
     return machine.unknown_output(place)
 
 

@@ -21,7 +21,7 @@ _MAX_SCRIPT = 300
 """Characters of the programs and sets of `awk` and `tr`."""
 
 
-_DIRECTIVE = re.compile(r"%([-+ 0#']*)(\d*|\*)(?:\.(\d*|\*))?([a-zA-Z%])|%")
+_DIRECTIVE = re.compile(r"(%[-+ 0#']*(?:\d*|\*)(?:\.(?:\d*|\*))?[a-zA-Z%]|%)")
 
 
 _CLASSES = {
@@ -46,49 +46,33 @@ def printf(args: Args, _: str | None = None) -> str | None:
     args = args[1:] if args[:1] == ["--"] else args
     if not args:
         return ""
-    layout, values = args[0], args[1:]
-    made: list[str] = []
-    size = 0
+    parts, values = _DIRECTIVE.split(args[0]), args[1:]
+    made = ""
     while True:
         before = len(values)
-        end = 0
-        for match in _DIRECTIVE.finditer(layout):
-            made.append(escapes.ansi_c(layout[end : match.start()]))
-            end = match.end()
-            flags, width, precision, kind = match.groups()
-            if kind in (None, "%"):
-                made.append("%")
-                continue
-            if "*" in (width, precision):
+        for number, part in enumerate(parts):
+            if number % 2 == 0:
+                made += escapes.ansi_c(part)
+            elif "*" in part:
                 return None
-            value = values.pop(0) if values else ""
-            made.append(_directive(kind, value, int(precision) if precision else None))
-            padding = min(int(width or 0), 1_000)
-            made[-1] = (
-                made[-1].ljust(padding)
-                if "-" in flags
-                else made[-1].rjust(padding, "0" if "0" in flags else " ")
-            )
-            size += len(made[-1])
-        made.append(escapes.ansi_c(layout[end:]))
-        size += len(layout)
-        if not values or len(values) == before or size > MAX_PRINTED:
-            return "".join(made)
+            elif part.endswith("%"):
+                made += "%"
+            else:
+                made += _directive(part, values.pop(0) if values else "")
+        if not values or len(values) == before or len(made) > MAX_PRINTED:
+            return made
 
 
-def _directive(kind: str, value: str, precision: int | None) -> str:
-    if kind in "sqQ":
-        return value if precision is None else value[:precision]
-    if kind == "b":
-        return escapes.echo(value)
-    if kind == "c":
-        return value[:1]
-    number = (
-        ord(value[1])
-        if value[:1] in ("'", '"') and len(value) > 1
-        else int(value[:20] or "0", 8 if re.fullmatch(r"0[0-7]+", value) else 0)
-    )
-    return {"x": f"{number:x}", "X": f"{number:X}", "o": f"{number:o}"}.get(kind, str(number))
+def _directive(layout: str, value: str) -> str:
+    kind = layout[-1]
+    layout = re.sub(r"(?<=\d{3})\d+|'", "", layout[:-1])
+    if kind in "sqQbc":
+        text = escapes.echo(value) if kind == "b" else value[:1] if kind == "c" else value
+        return f"{layout}s" % text
+    is_sign = value[:1] in ("'", '"') and len(value) > 1
+    base = 8 if re.fullmatch(r"0[0-7]+", value) else 0
+    number = ord(value[1]) if is_sign else int(value[:20] or "0", base)
+    return f"{layout}{kind if kind in 'xXo' else 'd'}" % number
 
 
 def letters_of(args: Args) -> str:
@@ -279,66 +263,39 @@ def _change_of_sed(
     return change
 
 
+_AWK_PRINTS = re.compile(r"\s*\{\s*print((?:[\s,]*(?:\$\d+|\$NF|\"[^\"\\]*\"))*)\s*;?\s*\}\s*")
+_AWK_BEGINS = re.compile(r"""\s*BEGIN\s*\{\s*print(f?)\s+"((?:[^"\\]|\\.)*)"\s*;?\s*\}\s*""")
+_AWK_PIECE = re.compile(r"(,\s*)|\$(\d+|NF)|\"([^\"]*)\"")
+
+
 def _awk(args: Args, stdin: str | None) -> str | None:
-    sign = _option(args, "F")
+    """A text that is printed at first, or fields and texts of each line."""
     scripts = [arg for arg in args if "{" in arg]
-    if any(len(script) > _MAX_SCRIPT for script in scripts):
+    script = scripts[0] if len(scripts) == 1 and len(scripts[0]) <= _MAX_SCRIPT else ""
+    begins, prints = _AWK_BEGINS.fullmatch(script), _AWK_PRINTS.fullmatch(script)
+    if begins is not None:
+        return escapes.ansi_c(begins[2]) + ("" if begins[1] else "\n")
+    if prints is None:
         return None
-    match = (
-        re.fullmatch(
-            r"\s*\{\s*print((?:[\s,]*(?:\$\d+|\$NF|\"[^\"\\]*\"))*)\s*;?\s*\}\s*", scripts[0]
-        )
-        if len(scripts) == 1
-        else None
-    )
-    if match is None:
-        begin = (
-            re.fullmatch(
-                r"""\s*BEGIN\s*\{\s*printf?\s+"((?:[^"\\]|\\.)*)"\s*;?\s*\}\s*""", scripts[0]
-            )
-            if len(scripts) == 1
-            else None
-        )
-        return (
-            escapes.ansi_c(begin[1]) + ("" if "printf" in scripts[0] else "\n") if begin else None
-        )
     made = []
     for line in lines_of(stdin):
-        fields = line.split(sign)
+        fields = [line, *line.split(_option(args, "F"))]
         text = ""
-        for piece in re.finditer(r"(,\s*)|\$(\d+|NF)|\"([^\"]*)\"", match[1] or "$0"):
-            comma, number, literal = piece.groups()
-            at = 0 if number is None else len(fields) if number == "NF" else int(number)
-            text += (
-                " "
-                if comma
-                else (
-                    literal
-                    if number is None
-                    else line
-                    if at == 0
-                    else fields[at - 1]
-                    if at <= len(fields)
-                    else ""
-                )
-            )
+        for comma, field, literal in _AWK_PIECE.findall(prints[1] or "$0"):
+            at = len(fields) - 1 if field == "NF" else int(field or len(fields))
+            text += (" " if comma else literal) if at >= len(fields) else fields[at]
         made.append(text)
     return as_lines(made)
 
 
 def _paste(args: Args, stdin: str | None) -> str | None:
-    sign = _option(args, "d") or next(
-        (arg.partition("d")[2] for arg in args if arg.startswith("-sd")), "\t"
-    )
-    is_next = any(arg in ("-sd", "-d") for arg in args)
-    if not any("s" in arg for arg in args if arg.startswith("-")):
+    """The lines in one, with a sign between them."""
+    text = "\0".join(args)
+    sign = re.search(r"(?:^|\0)-s?d\0?([^\0]*)", text)
+    if re.search(r"(?:^|\0)-\w*s", text) is None:
         return None
-    sign = (
-        args[next(at for at, arg in enumerate(args) if arg in ("-sd", "-d")) + 1]
-        if is_next
-        else sign
-    )
-    return escapes.ansi_c(sign.replace("\\0", "")).join(lines_of(stdin)) + "\n"
+    between = "\t" if sign is None else sign[1].replace("\\0", "")
+    return escapes.ansi_c(between).join(lines_of(stdin)) + "\n"
 
 
 TEXT_PROGRAMS = {

@@ -120,21 +120,14 @@ def busybox(machine: Machine, call: Invocation) -> Out:
 
 def su(machine: Machine, call: Invocation) -> Out:
     """`su -c text user`, `runuser -u user command`."""
-    words = call.words
     name = base_name(call)
     around = replace(call, is_root=True)
-    text = next(iter(after(words, "-c|--command|--session-command")), None)
-    joined = next(
-        (place for place, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)), -1
-    )
-    if text is None and 0 <= joined < len(words) - 1:
-        text = words[joined + 1]
+    options = after(call.words, "-c|--command|--session-command")
+    text = next(iter(options), "") or _last_of(call, r"-[a-z]*c")
     machine.emit(around)
-    if text is not None:
-        return machine.program(
-            text, replace(around, wrappers=(*call.wrappers, name), stdin=call.stdin)
-        )
-    if name == "runuser" and "-u" in words:
+    if text:
+        return run_joined(machine, around, [Field(text)], name)
+    if name == "runuser" and "-u" in call.words:
         at = after_options(call.fields, 1, "ugGsw", ("user", "group", "shell"))
         if at < len(call.fields):
             return machine.dispatch(machine, around.inner(call.fields[at:], name))
