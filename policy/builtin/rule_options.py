@@ -12,7 +12,6 @@ from policy.effects.effect import HostScope, Kind, PathScope, Scope, ServiceScop
 from policy.effects.sql import Kind as SqlKind
 from policy.effects.sql import check_dialect
 from policy.effects.sql_functions import SqlEffect
-from policy.effects.touch import Source
 from policy.patterns import NamePattern, NamePatterns, Pattern
 from policy.schemas.schemas import compile_schema
 from protocol.bounds import MAX_PROJECT_ROOTS, MAX_RULES
@@ -113,11 +112,6 @@ class Does(NamedEffects):
             )
         return self
 
-    @property
-    def sources(self) -> tuple[Source, ...] | None:
-        """Where effects are looked for; None: everywhere."""
-        return None
-
 
 class Shell(Does):
     """Effects of commands: shell text, code, and programs in them."""
@@ -127,11 +121,6 @@ class Shell(Does):
     no others run."""
     unsure: bool | None = None
     """True: also match when the effects of the commands cannot be known. Deny rules only."""
-
-    @property
-    def sources(self) -> tuple[Source, ...] | None:
-        """Commands that run now."""
-        return ("shell",)
 
 
 class Paths(StrictOptions):
