@@ -65,16 +65,14 @@ class ToolRules(Policy):
         self._compiled = ToolSchemas()
         self._history: EarlierCalls | None = None
         objecting = (*self.options.deny, *self.options.ask)
+        rules = (*(allow or ()), *objecting)
         self._claims = NO_CLAIMS
-        self.reads_project = self.options.project == AUTO and any(
-            rule.reads_effects for rule in (*(allow or ()), *objecting)
-        )
+        self._reads = any(rule.reads_effects for rule in rules)
+        self.reads_project = self._reads and self.options.project == AUTO
         self._heeds_unsure = self.options.unsure != "allow" and any(
             rule.reads_effects for rule in objecting
         )
-        self._reads = any(rule.reads_effects for rule in (*(allow or ()), *objecting))
-        self._remembers = self.options.memory and self._reads
-        self.weight = weight_of((*(allow or ()), *objecting))
+        self.weight = weight_of(rules)
 
     def why_idle(self) -> str:
         """Without rules nothing is refused, nor where one rule allows whatever there is."""
@@ -97,7 +95,7 @@ class ToolRules(Policy):
         clone = super().for_call(context)
         clone._schemas, clone._compiled = {}, ToolSchemas()
         clone._claims = context.claims
-        if self._remembers:
+        if self._reads and self.options.memory:
             # loads what reads shell texts, which only rules about effects need
             from policy.effects.history.conversation import EarlierCalls
 
