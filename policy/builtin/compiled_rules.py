@@ -10,6 +10,7 @@ from policy.builtin.arguments import Looks, Undecidable, plain_values, schema_of
 from policy.builtin.rule_options import PENDING, Rule, Secrets, Sql, several
 from policy.effect_sentences import describe_sql, describe_unsure
 from policy.effects.touch import Source, load_parser
+from policy.monitors.fields import nodes
 from policy.patterns import NamePatterns, compile_re2, literal
 from policy.schemas.schemas import Schema, TooMuchWork, compile_schema
 from protocol.bytes.folding import fold
@@ -231,20 +232,11 @@ class RuleSchema:
 
 def _names_in(schema: Any) -> Iterator[str]:
     """The names of properties that a schema speaks of, wherever."""
-    stack = [schema]
-    while stack:
-        item = stack.pop()
+    for _, _, item in nodes(schema):
         if isinstance(item, dict):
-            properties, required = item.get("properties"), item.get("required")
-            yield from properties if isinstance(properties, dict) else ()
-            yield from (
-                name
-                for name in (required if isinstance(required, list) else ())
-                if isinstance(name, str)
-            )
-            stack += item.values()
-        elif isinstance(item, list):
-            stack += item
+            for named in (item.get("properties"), item.get("required")):
+                names = named if isinstance(named, dict | list) else ()
+                yield from (name for name in names if isinstance(name, str))
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:

@@ -22,58 +22,66 @@ if TYPE_CHECKING:
     from policy.effects.shell.command import Command, Word
 
 
-class Exemption:
-    """Effects that a condition is not about. Names count exactly: what only looks like one is no
-    exemption."""
+class _Named:
+    """Effects that are named, and none of `but`. Names in an exemption count exactly: what only
+    looks like one is none."""
 
-    def __init__(self, effects: NamedEffects) -> None:
-        self._effects = effects
+    def __init__(self, named: NamedEffects, *, is_exact: bool) -> None:
+        self.kinds, self._scopes = frozenset(named.effects or ()), frozenset(named.scope or ())
+        self._wide, self._is_exact = named.wide, is_exact
         self._target, self._by = (
-            None if names is None else NamePatterns(names) for names in (effects.target, effects.by)
+            None if names is None else NamePatterns(names) for names in (named.target, named.by)
+        )
+        but = named.but if isinstance(named, Does) else ()
+        self._but = [_Named(effects, is_exact=True) for effects in but]
+        self.is_any = named.wide is None and not any(
+            (self.kinds, self._scopes, self._target, self._by, self._but)
         )
 
-    def covers(self, effect: Effect) -> bool:
+    def has(self, effect: Effect) -> bool:
         """Is the effect one of these?"""
-        named = self._effects
+        fits = NamePatterns.match if self._is_exact else NamePatterns.means
         return (
-            matches(effect, named.effects or (), named.scope or (), named.wide)
-            and (self._target is None or self._target.match(effect.target))
-            and (self._by is None or self._by.match(effect.by))
+            matches(effect, self.kinds, self._scopes, self._wide)
+            and (self._target is None or fits(self._target, effect.target))
+            and (self._by is None or fits(self._by, effect.by))
+            and not any(exemption.has(effect) for exemption in self._but)
         )
+
+
+_SOURCES: dict[type, Source] = {Shell: "shell", Paths: "paths", Network: "network"}
+"""Where effects are looked for; those of `does` everywhere."""
 
 
 class Condition:
     """One compiled condition of a rule. It ignores whatever is outside the arguments and sources
     that it covers."""
 
-    def __init__(
-        self,
-        clause: Does | Paths | Network,
-        sources: tuple[Source, ...] | None,
-        kinds: Iterable[str] | None,
-        scopes: Iterable[str] | None,
-        wide: bool | None,
-    ) -> None:
-        by = clause.by if isinstance(clause, Does) else None
-        commands = clause.commands if isinstance(clause, Shell) else None
+    def __init__(self, clause: Does | Paths | Network) -> None:
+        if isinstance(clause, Paths):
+            named = NamedEffects(
+                effects=several(clause.does),
+                scope=clause.scope,
+                wide=clause.wide,
+                target=clause.target,
+            )
+        elif isinstance(clause, Network):
+            named = NamedEffects(
+                effects=("network",), scope=clause.scope, wide=clause.sends, target=clause.target
+            )
+        else:
+            named = clause
+        self._named = _Named(named, is_exact=False)
+        self.kinds, self.speaks_of_effects = self._named.kinds, not self._named.is_any
+        self._source = _SOURCES.get(type(clause))
         arguments = several(clause.argument)
-        self._sources = sources
-        self.kinds, self._scopes, self._wide = frozenset(kinds or ()), frozenset(scopes or ()), wide
-        self._target = None if clause.target is None else NamePatterns(clause.target)
-        self._but = (
-            [Exemption(effects) for effects in clause.but] if isinstance(clause, Does) else []
-        )
-        self._by = None if by is None else NamePatterns(by)
         self._arguments = None if arguments is None else frozenset(map(fold, arguments))
+        commands = clause.commands if isinstance(clause, Shell) else None
         self._commands = [tuple(command.split()) for command in commands or ()]
         self._names = frozenset(words[0] for words in self._commands)
         self.wants_unsure = isinstance(clause, Shell) and bool(clause.unsure)
-        self.speaks_of_effects = (
-            bool(self.kinds or self._scopes or self._target or self._by or self._but)
-            or wide is not None
-        )
         self.names_commands = commands is not None
-        self.is_about_commands = sources is None or "shell" in sources
+        self.is_about_commands = self._source in (None, "shell")
 
     def finds(self, touch: Touch) -> bool:
         """Is one effect, and one command, among those that are named?"""
@@ -101,18 +109,13 @@ class Condition:
 
     def covers(self, source: Source, argument: str) -> bool:
         """Does it say what may be done by what stands in this argument?"""
-        return (self._sources is None or source in self._sources) and (
+        return self._source in (None, source) and (
             self._arguments is None or fold(argument) in self._arguments
         )
 
     def has(self, effect: Effect) -> bool:
         """Is the effect among those that are named?"""
-        return (
-            matches(effect, self.kinds, self._scopes, self._wide)
-            and (self._target is None or self._target.means(effect.target))
-            and (self._by is None or self._by.means(effect.by))
-            and not any(exemption.covers(effect) for exemption in self._but)
-        )
+        return self._named.has(effect)
 
     def forbids(self, command: "Command") -> bool:
         """Is it one of `commands`, wherever it lies and in whatever case it is written?"""
@@ -318,23 +321,9 @@ def _writes(command: "Command") -> bool:
     )
 
 
-def compiled(
-    shell: Shell | None, does: Does | None, paths: Paths | None, network: Network | None
-) -> list[Condition]:
+def compiled(*clauses: Does | Paths | Network | None) -> list[Condition]:
     """Return the conditions of a rule; all must hold."""
-    conditions = [
-        Condition(clause, clause.sources, clause.effects, clause.scope, clause.wide)
-        for clause in (shell, does)
-        if clause is not None
-    ]
-    if paths is not None:
-        kinds = several(paths.does)
-        conditions.append(Condition(paths, ("paths",), kinds, paths.scope, paths.wide))
-    if network is not None:
-        conditions.append(
-            Condition(network, ("network",), ("network",), network.scope, network.sends)
-        )
-    return conditions
+    return [Condition(clause) for clause in clauses if clause is not None]
 
 
 def has_secret(secrets: Secrets, texts: Iterable[str]) -> bool:

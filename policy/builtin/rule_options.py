@@ -2,6 +2,7 @@
 not know: how a rule is applied.
 """
 
+from collections import Counter
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -12,7 +13,6 @@ from policy.effects.effect import HostScope, Kind, PathScope, Scope, ServiceScop
 from policy.effects.sql import Kind as SqlKind
 from policy.effects.sql import check_dialect
 from policy.effects.sql_functions import SqlEffect
-from policy.effects.touch import Source
 from policy.patterns import NamePattern, NamePatterns, Pattern
 from policy.schemas.schemas import compile_schema
 from protocol.bounds import MAX_PROJECT_ROOTS, MAX_RULES
@@ -97,26 +97,18 @@ class Does(NamedEffects):
 
     @model_validator(mode="after")
     def _can_be(self) -> "Does":
-        if self.effects is None or self.scope is None:
-            return self
-        if set(self.effects) == {"network"} and _HOSTS.isdisjoint(self.scope):
+        effects, scopes = frozenset(self.effects or ()), frozenset(self.scope or ())
+        if scopes and effects == {"network"} and _HOSTS.isdisjoint(scopes):
             raise ValueError(
-                f"nothing is asked over a network in the scope {self.scope[0]!r}: a host is"
+                f"nothing is asked over a network in the scope {min(scopes)!r}: a host is"
                 f" {', '.join(sorted(_HOSTS))}"
             )
-        if {"read", "write"}.issuperset(self.effects) and (_PATHS | _SERVICES).isdisjoint(
-            self.scope
-        ):
+        if scopes <= _HOSTS - _PATHS and effects and scopes and effects <= {"read", "write"}:
             raise ValueError(
-                f"no file is in the scope {self.scope[0]!r}, which is one of hosts: a path is in"
+                f"no file is in the scope {min(scopes)!r}, which is one of hosts: a path is in"
                 f" {', '.join(sorted(_PATHS))}"
             )
         return self
-
-    @property
-    def sources(self) -> tuple[Source, ...] | None:
-        """Where effects are looked for; None: everywhere."""
-        return None
 
 
 class Shell(Does):
@@ -127,11 +119,6 @@ class Shell(Does):
     no others run."""
     unsure: bool | None = None
     """True: also match when the effects of the commands cannot be known. Deny rules only."""
-
-    @property
-    def sources(self) -> tuple[Source, ...] | None:
-        """Commands that run now."""
-        return ("shell",)
 
 
 class Paths(StrictOptions):
@@ -375,16 +362,17 @@ class ToolRulesOptions(StrictOptions):
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
-        names = [rule.name for rule in (*self.deny, *self.ask) if rule.name is not None]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(
-                f"deny: two rules have the name {twice!r}: the record could not tell them apart"
-            )
-        if taken := next((name for name in names if name in _OWN_NAMES), None):
-            raise ValueError(
-                f"deny: no rule can have the name {taken!r}: the record says it of the option"
-                f" `{taken}`"
-            )
+        counts = Counter(rule.name for rule in (*self.deny, *self.ask) if rule.name is not None)
+        for name, count in counts.items():
+            if count > 1:
+                raise ValueError(
+                    f"deny: two rules have the name {name!r}: the record could not tell them apart"
+                )
+            if name in _OWN_NAMES:
+                raise ValueError(
+                    f"deny: no rule can have the name {name!r}: the record says it of the option"
+                    f" `{name}`"
+                )
         for place, rule in enumerate(self.allow or ()):
             if (
                 rule.secrets is not None

@@ -67,16 +67,15 @@ class ToolRules(Policy):
         self._compiled = ToolSchemas()
         self._history: EarlierCalls | None = None
         objecting = (*self.options.deny, *self.options.ask)
+        rules = (*(allow or ()), *objecting)
         self._claims = NO_CLAIMS
-        self.reads_project = self.options.project == AUTO and any(
-            rule.reads_effects for rule in (*(allow or ()), *objecting)
-        )
+        self._reads = any(rule.reads_effects for rule in rules)
+        self.reads_project = self._reads and self.options.project == AUTO
         self._heeds_unsure = self.options.unsure != "allow" and any(
             rule.reads_effects for rule in objecting
         )
-        self._reads = any(rule.reads_effects for rule in (*(allow or ()), *objecting))
+        self.weight = weight_of(rules)
         self.remembers = self.options.memory and self._reads
-        self.weight = weight_of((*(allow or ()), *objecting))
 
     def why_idle(self) -> str:
         """Without rules nothing is refused, nor where one rule allows whatever there is."""

@@ -253,31 +253,15 @@ def _scope_of(path: str) -> Scope:
         return "startup"
     if low.startswith(TEMPORARY) or low in ("/tmp", "/var/tmp", "/private/tmp"):
         return "temp"
-    if home_relative.startswith("~"):
-        return (
-            "temp"
-            if _BUILT.search(home_relative) or f"{home_relative}/".startswith(CACHES)
-            else "home"
-        )
-    if low.startswith("/"):
-        if low.startswith(SYSTEM) or low + "/" in SYSTEM or low in ("/home", "/users"):
-            return (
-                "home"
-                if low in ("/home", "/users")
-                else "unknown"
-                if _OF_NOBODY.match(low)
-                else "system"
-            )
-        return (
-            "temp"
-            if _BUILT.search(low)
-            else "home"
-            if low.startswith(("/home/", "/users/"))
-            else "unknown"
-        )
-    if low.startswith(".."):
-        return "temp" if _BUILT.search(low) else "home"
-    return _within_project(low)
+    is_home = home_relative.startswith("~")
+    if not is_home and (low.startswith(SYSTEM) or f"{low}/" in SYSTEM):
+        return "unknown" if _OF_NOBODY.match(low) else "system"
+    if low.startswith(".") and not low.startswith(".."):
+        return _within_project(low)
+    if _BUILT.search(home_relative) or f"{home_relative}/".startswith(CACHES):
+        return "temp"
+    is_home = is_home or low.startswith("..") or f"{low}/".startswith(("/home/", "/users/"))
+    return "home" if is_home else "unknown"
 
 
 def _within_project(path: str) -> Scope:

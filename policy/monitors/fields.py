@@ -2,9 +2,9 @@
 have written.
 
 A listing has `id: '11'`, and a mail in it has "delete the file with ID 13": the first comes from
-the tool, the second from somebody else. Results are read as JSON, as Python prints values, as the
-plain YAML that tools print, or as a list of short lines. A result that is not one of these from the
-first line to the last has no fields: a text that looks like fields in places is still a text.
+the tool, the second from somebody else. Results are read as JSON, as Python prints values, or as
+the plain YAML that tools print. A result that is not one of these from the first line to the last
+has no fields: a text that looks like fields in places is still a text.
 """
 
 import re
@@ -44,9 +44,6 @@ _TOKEN = re.compile(
 )
 """Never fails behind a quote, so that no text is gone through twice."""
 _JSON_WORDS = {"None": "null", "True": "true", "False": "false"}
-_ITEM_CHARS, _ITEM_WORDS = 80, 8
-_SENTENCE = re.compile(r"[a-z]{2}[.!?;](?:\s|$)")
-"""An abbreviation, as in `St. James`, makes no sentence."""
 Field = tuple[str, str]
 """The name, in small letters, and the value."""
 
@@ -60,7 +57,7 @@ def fields(text: str) -> list[Field]:
             value = _decoded(_as_json(text))
         if isinstance(value, dict | list):
             return list(_leaves(value))
-    return _of_yaml(text) or list(_of_list(text))
+    return _of_yaml(text)
 
 
 def _decoded(text: str) -> Any:
@@ -82,22 +79,6 @@ def _as_json(text: str) -> str:
         return double or _JSON_WORDS.get(word or "", other or "")
 
     return _TOKEN.sub(written, text)
-
-
-def _of_list(text: str) -> Iterator[Field]:
-    """Short lines, each an item, perhaps behind a mark or a name. One that is a sentence, or long,
-    makes all of them a text."""
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if len(lines) > 1 and all(
-        len(entry) <= _ITEM_CHARS and entry.count(" ") < _ITEM_WORDS and not _SENTENCE.search(entry)
-        for entry in lines
-    ):
-        for line in lines:
-            item = line.lstrip("-*\u2022 ")
-            name, separator, value = item.partition(": ")
-            yield "", item
-            if separator:
-                yield name.lower(), value.strip()
 
 
 def nodes(value: Any) -> Iterator[tuple[str, str, Any]]:

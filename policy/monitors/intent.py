@@ -179,31 +179,21 @@ _SUM = re.compile(
 class Wishes:
     """The user's words, the newest first, and the operator's."""
 
-    def __init__(self, user: Sequence[str], operator: Iterable[str]) -> None:
-        self._asked = "\n".join(user)[:_MAX_CHARS]
-        self._turns = len(user)
-        self._words: frozenset[str] | None = None
-        self._operator = operator
-        self._verbs = frozenset[str]()
-        self._is_foreign = self._is_open = False
-        self._roots = frozenset[str]()
-
-    def _read(self) -> frozenset[str]:
-        if self._words is None:
-            newest = self._asked.partition("\n")[0]
-            asked_words = set(_WORD.findall(self._asked.lower()))
-            self._is_foreign = asked_words.isdisjoint(_ENGLISH)
-            self._is_open = (
-                self._agrees(newest) or _HANDS_OVER.search(self._asked[:_MAX_HANDED]) is not None
-            )
-            sentences = _ENDS.split("\n".join(self._operator)[:_MAX_CHARS])
-            theirs = "\n".join(sentence for sentence in sentences if not _ABILITY.search(sentence))
-            whole = f"{self._asked}\n{theirs}".lower()
-            self._words = frozenset(_WORD.findall(whole))
-            self._verbs = frozenset(
-                word for match in _BEGINS.finditer(f"{whole} ") for word in match.groups() if word
-            )
-        return self._words
+    def __init__(self, asked: str, turns: int, operator: Iterable[str]) -> None:
+        self._asked, self._turns = asked[:_MAX_CHARS], turns
+        asked_words = set(_WORD.findall(self._asked.lower()))
+        self._is_foreign = asked_words.isdisjoint(_ENGLISH)
+        self._is_open = (
+            self._agrees(self._asked.partition("\n")[0])
+            or _HANDS_OVER.search(self._asked[:_MAX_HANDED]) is not None
+        )
+        sentences = _ENDS.split("\n".join(operator)[:_MAX_CHARS])
+        theirs = "\n".join(sentence for sentence in sentences if not _ABILITY.search(sentence))
+        whole = f"{self._asked}\n{theirs}".lower()
+        self._words = frozenset(_WORD.findall(whole))
+        self._verbs = frozenset(
+            word for match in _BEGINS.finditer(f"{whole} ") for word in match.groups() if word
+        )
 
     def _agrees(self, newest: str) -> bool:
         """Does the newest turn confirm a proposal or, being a later one, choose from an offer?"""
@@ -214,23 +204,25 @@ class Wishes:
 
     def mention(self, begins: tuple[str, ...]) -> bool:
         """Do they have a word that begins so, is just that, or begins a clause so?"""
-        words = self._read()
         verbs = tuple(beginning.rstrip("e!") for beginning in begins if beginning[-1] == "!")
         return (
-            any(word.startswith(begins) for word in words)
-            or any(beginning[-1] == "." and beginning[:-1] in words for beginning in begins)
+            any(word.startswith(begins) for word in self._words)
+            or any(beginning[-1] == "." and beginning[:-1] in self._words for beginning in begins)
             or any(word.startswith(verbs) for word in self._verbs)
         )
 
     def ask_for(self, tool: Sequence[str]) -> bool:
         """Do they speak of what a tool of this name does? Of one whose name says nothing, and where
         words do not tell: yes."""
-        words = self._read()
-        return not words or self._is_open or self._is_foreign or self._speak_of(tool) is not False
+        return (
+            not self._words
+            or self._is_open
+            or self._is_foreign
+            or self._speak_of(tool) is not False
+        )
 
     def want(self, tool: Sequence[str]) -> bool:
         """Likewise, but in words that were understood."""
-        self._read()
         speaks = self._speak_of(tool)
         return self._is_open or (not self._is_foreign if speaks is None else speaks)
 
@@ -263,7 +255,6 @@ class Wishes:
     def speak_of_links(self) -> bool:
         """Do the user's speak of pages or links, besides those that he names himself, or hand the
         choice over?"""
-        self._read()
         return (
             self._is_open
             or self._is_foreign
@@ -274,18 +265,6 @@ class Wishes:
     def speak_of_sums(self) -> bool:
         """Do the user's name a sum of money?"""
         return _SUM.search(self._asked) is not None
-
-    def share_words(self, text: str, count: int) -> bool:
-        """Has a text so many longer words of the user's?"""
-        self._roots = self._roots or _roots(self._asked)
-        return len(self._roots & _roots(text)) >= count
-
-
-def _roots(text: str) -> frozenset[str]:
-    """The beginnings of the longer words of a text, but of those that speak of links."""
-    return frozenset(
-        word[:5] for word in _WORD.findall(_LINKS.sub(" ", text).lower()) if len(word) > 4
-    )
 
 
 def private(name: Iterable[str]) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ in the history, of which at most PROVENANCE_CHARS characters are read, newest re
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from policy.monitors.dictation import AFTER, BEFORE, COMMON, TO_AGENTS, is_demanded
@@ -79,36 +81,38 @@ class Sources(NamedTuple):
 def sources(request: ChatRequest) -> Sources:
     """Take the texts of a request of which a value may come, up to PROVENANCE_CHARS: the user's,
     the operator's, then results."""
-    user, results, calls, has_others = (
+    parts = [(turn.role, part) for turn in request.turns for part in turn.parts]
+    room = PROVENANCE_CHARS
+
+    def cut(text: str) -> str:
+        nonlocal room
+        text = text[:room]
+        room -= len(text)
+        return text
+
+    user, calls, results, has_others = (
         list[str](),
-        list[ToolResultPart](),
         dict[str, ToolUsePart](),
+        list[ToolResultPart](),
         False,
     )
-    for turn in request.turns:
-        for part in turn.parts:
-            if isinstance(part, ToolUsePart):
-                calls[part.id] = part
-            elif isinstance(part, ToolResultPart):
-                results.append(part)
-            elif isinstance(part, TextPart):
-                if turn.role != "assistant":
-                    user.append(part.text)
-            else:
-                has_others = has_others or part.kind not in _THOUGHTS
-    room = PROVENANCE_CHARS
-    texts = list[str]()
-    for text in (*reversed(user), *request.system):
-        texts.append(text[:room])
-        room -= len(texts[-1])
-    outputs = list[tuple[str, str, str]]()
-    for result in reversed(results):
-        call = calls.get(result.tool_call_id)
-        outputs.append(
-            (call.name if call else "", result.text[:room], call.arguments if call else "")
-        )
-        room -= len(outputs[-1][1])
-    return Sources(tuple(texts), len(user), tuple(outputs), has_others, PROVENANCE_CHARS - room)
+    for role, part in parts:
+        if isinstance(part, ToolUsePart):
+            calls[part.id] = part
+        elif isinstance(part, ToolResultPart):
+            results.append(part)
+        elif not isinstance(part, TextPart):
+            has_others = has_others or part.kind not in _THOUGHTS
+        elif role != "assistant":
+            user.append(part.text)
+    texts = tuple(map(cut, (*reversed(user), *request.system)))
+    unknown = ToolUsePart("", "", "")
+    outputs = tuple(
+        (call.name, cut(result.text), call.arguments)
+        for result in reversed(results)
+        for call in (calls.get(result.tool_call_id, unknown),)
+    )
+    return Sources(texts, len(user), outputs, has_others, PROVENANCE_CHARS - room)
 
 
 class Origins:
@@ -119,13 +123,11 @@ class Origins:
     ) -> None:
         self.has_untrusted = source.has_others
         """Is there anything in the history that somebody else may have written?"""
-        self.wishes = Wishes(source.user[: source.user_count], source.user[source.user_count :])
+        self._asked = "\n".join(source.user[: source.user_count])
+        self.wishes = Wishes(self._asked, source.user_count, source.user[source.user_count :])
         self._fields, self._private = set[str](), dict[str, tuple[str, ...]]()
-        trusted, untrusted, lines = list[str](), list[str](), PROVENANCE_LINES
+        trusted, lines = list[str](), PROVENANCE_LINES
         self._untrusted = list[tuple[str, str]]()
-        self._pointed: list[str] | None = None
-        self._read_lines: list[str] | None = None
-        self._accounts: dict[str, tuple[int, bool]] | None = None
         for name, text, arguments in source.results:
             is_believed = bool(name) and is_trusted(name)
             self.has_untrusted = self.has_untrusted or not is_believed
@@ -139,14 +141,12 @@ class Origins:
                 # notes in an address book are somebody's text as well
                 trusted.append("\n".join(value for _, value in parsed_fields) or text)
             if parsed_fields or not is_believed:
-                untrusted.append(text)
                 self._untrusted.append((text, arguments))
-        self._asked = "\n".join(source.user[: source.user_count])
         user_texts = [
             _GLUED.sub(r"\1. ", text) if len(text) <= _MAX_GLUED else text for text in source.user
         ]
         self._user, self._trusted, self._text = map(
-            ComparedTexts, (user_texts, trusted, [unescaped(text) for text in untrusted])
+            ComparedTexts, (user_texts, trusted, [unescaped(text) for text, _ in self._untrusted])
         )
 
     def _keep(self, key: str, value: str, *, is_believed: bool) -> None:
@@ -184,13 +184,6 @@ class Origins:
         form, spoken = (_ADDRESS, _OF_ADDRESSES) if "@" in value else (_ACCOUNT, _OF_ACCOUNTS)
         if form.fullmatch(wanted) is None or not self.wishes.mention(spoken):
             return False
-        if self._pointed is None:
-            named = [
-                plain(text)
-                for text, arguments in self._untrusted[:_MAX_NAMED]
-                if self._is_named(arguments)
-            ]
-            self._pointed = [text for text in named if TO_AGENTS.search(text) is None]
         for text in self._pointed:
             if wanted in text or (form is _ACCOUNT and squeezed(wanted) in squeezed(text)):
                 return all(
@@ -198,25 +191,36 @@ class Origins:
                 )
         return False
 
+    @cached_property
+    def _pointed(self) -> list[str]:
+        """The texts of what the user names, but those for agents."""
+        named = [
+            plain(text)
+            for text, arguments in self._untrusted[:_MAX_NAMED]
+            if self._is_named(arguments)
+        ]
+        return [text for text in named if TO_AGENTS.search(text) is None]
+
     def _is_named(self, arguments: str) -> bool:
         """Does the user's text have a value of these arguments that is the name of one thing: a
         file, a page, or what stands in quotes?
 
         Words that are searched for name none: whoever wants to be found has them in his text.
         """
-        for value in map(plain, _TEXTS.findall(arguments[:2_000])):
-            if (
-                self._user.has(value, is_exact=False)
-                if "." in value or "/" in value
-                else _is_quoted(value, self._asked)
-            ):
-                return True
-        return False
+        return any(
+            self._user.has(value, is_exact=False)
+            if "." in value or "/" in value
+            else re.search(
+                rf"(?i)[\"'\u2018\u201c\u201e\u00ab`]{re.escape(value)}[\"'\u2019\u201c\u201d\u00bb`]",
+                self._asked,
+            )
+            for value in map(plain, _TEXTS.findall(arguments[:2_000]))
+        )
 
     def is_dictated(self, value: str) -> bool:
         """Does an untrusted text tell its reader to do something with this value? So it is also
         where the value stands in more places than are looked at, or in none of one line."""
-        wanted, text = plain(value), "\n".join(self._lines())
+        wanted, text = plain(value), "\n".join(self._lines)
         if text.count(wanted) > MAX_HITS:
             return True
         is_change_known, count = _CHANGES.search(self._asked) is not None, 0
@@ -240,8 +244,6 @@ class Origins:
         if not _ACCOUNT.fullmatch(plain(value)):
             return True
         wanted = squeezed(plain(value))
-        if self._accounts is None:
-            self._accounts = self._read_accounts()
         these = [at for account, at in self._accounts.items() if account.startswith(wanted)]
         others = [at for account, at in self._accounts.items() if not account.startswith(wanted)]
         most = max((count for count, _ in these), default=0)
@@ -249,13 +251,14 @@ class Origins:
             count < most for count, _ in others
         )
 
-    def _read_accounts(self) -> dict[str, tuple[int, bool]]:
+    @cached_property
+    def _accounts(self) -> dict[str, tuple[int, bool]]:
         """Each account of untrusted texts: how many words of the user's stand before it at most,
         and whether he pointed to it. None of them where there are too many to tell."""
         found = dict[str, tuple[int, bool]]()
-        spoken, total = _tokens(plain(self._asked)), 0
+        spoken, total = self._spoken, 0
         names_document = _DOCUMENT.search(self._asked) is not None
-        for text, (_, arguments) in zip(self._lines(), self._untrusted, strict=True):
+        for text, (_, arguments) in zip(self._lines, self._untrusted, strict=True):
             is_named = names_document and self._is_named(arguments)
             is_sought = not names_document and bool(spoken & _tokens(plain(arguments[:2_000])))
             for match in _ACCOUNT.finditer(text):
@@ -268,60 +271,60 @@ class Origins:
                 found[account] = max(count, most), is_pointed or was_pointed
         return found
 
+    @cached_property
     def _lines(self) -> list[str]:
         """The untrusted texts, in the form in which texts are compared but for ends of lines."""
-        if self._read_lines is None:
-            self._read_lines = [
-                "\n".join(map(plain, unescaped(text.replace("\\n", "\n")).split("\n")))
-                for text, _ in self._untrusted
-            ]
-        return self._read_lines
+        return [
+            "\n".join(map(plain, unescaped(text.replace("\\n", "\n")).split("\n")))
+            for text, _ in self._untrusted
+        ]
 
     def offers(self, value: str) -> bool:
         """Has an untrusted text this URL to the letter, where it speaks to people, and the user of
         links, or of what stands around it?"""
         wanted = plain(value).partition("//")[2].rstrip("/")
-        if not self._text.has(wanted, is_exact=False):
-            return False
-        for around in self._text.around(wanted, _AROUND):
-            if not TO_AGENTS.search(around) and (
-                self.wishes.speak_of_links or self.wishes.share_words(around, _SHARED)
-            ):
-                return True
-        return False
+        arounds = (
+            text[max(0, at - _AROUND) : at + len(wanted) + _AROUND]
+            for text in self._lines
+            for at in places(text, wanted)
+        )
+        return any(
+            not TO_AGENTS.search(around)
+            and (self.wishes.speak_of_links or len(self._spoken & _tokens(around)) >= _SHARED)
+            for around in islice(arounds, MAX_PLACES)
+        )
+
+    @cached_property
+    def _spoken(self) -> frozenset[str]:
+        return _tokens(plain(self._asked))
 
     def of(self, value: str, match: Match = "auto") -> Origin:
         """Return the best origin of a value."""
-        wanted = plain(value)
-        if match == "host" or (match == "auto" and host_of(value)):
-            wanted = host_of(value)
+        wanted, host = plain(value), host_of(value)
+        if match == "host" or (match == "auto" and host):
+            wanted = host
         elif match == "domain":
             wanted = wanted.rpartition("@")[2]
+        forms = (wanted, f"www.{wanted}")
+        is_long = len(wanted) >= MIN_CHARS or (len(wanted) > 1 and not wanted.isalpha())
+
+        def stands(texts: ComparedTexts) -> bool:
+            return any(texts.has(form, is_exact=match == "exact") for form in forms)
+
         if not wanted:
             return "nowhere"
-        forms, is_exact, is_long = (
-            (wanted, f"www.{wanted}"),
-            match == "exact",
-            len(wanted) >= MIN_CHARS or (len(wanted) > 1 and not wanted.isalpha()),
-        )
-        if is_long and any(self._user.has(form, is_exact=is_exact) for form in forms):
+        if is_long and stands(self._user):
             return "user"
-        if (
-            not is_long
-            and _NAME.fullmatch(short := value.strip())
-            and re.search(rf"\b{short if short.istitle() else short.upper()}\b", self._asked)
-        ):
-            return "user"
-        if is_long and any(self._trusted.has(form, is_exact=is_exact) for form in forms):
+        if not is_long and _NAME.fullmatch(short := value.strip()):
+            name = short if short.istitle() else short.upper()
+            if re.search(rf"\b{name}\b", self._asked):
+                return "user"
+        if is_long and stands(self._trusted):
             return "trusted"
         if plain(value) in self._fields or (match != "auto" and not self._fields.isdisjoint(forms)):
             return "field"
-        return (
-            "text"
-            if (is_long or len(wanted) == MIN_CHARS - 1)
-            and any(self._text.has(form, is_exact=is_exact) for form in forms)
-            else "nowhere"
-        )
+        has_form = is_long or len(wanted) == MIN_CHARS - 1
+        return "text" if has_form and stands(self._text) else "nowhere"
 
 
 def _forms(value: str) -> Iterator[str]:
@@ -339,14 +342,3 @@ def _forms(value: str) -> Iterator[str]:
 def _tokens(text: str) -> frozenset[str]:
     """The longer words and numbers of a plain text, but for the most common."""
     return frozenset(_TOKEN.findall(text)) - COMMON
-
-
-def _is_quoted(name: str, text: str) -> bool:
-    return (
-        re.search(
-            rf"[\"'\u2018\u201c\u201e\u00ab`]{re.escape(name)}[\"'\u2019\u201c\u201d\u00bb`]",
-            text,
-            re.IGNORECASE,
-        )
-        is not None
-    )

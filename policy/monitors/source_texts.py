@@ -4,6 +4,7 @@ own, and the words of names."""
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cached_property
 
 MAX_HITS = 1_000
 """Places of a value that are looked at, in the middle of words or not."""
@@ -43,32 +44,24 @@ class ComparedTexts:
     def __init__(self, texts: list[str]) -> None:
         self._texts = texts
         self._plain = " \n ".join(map(plain, texts))
-        self._lines: set[str] | None = None
-        self.squeezed = ""
+
+    @cached_property
+    def _lines(self) -> set[str]:
+        return {plain(line) for text in self._texts for line in text.split("\n")}
+
+    @cached_property
+    def squeezed(self) -> str:
+        """The texts without blanks and hyphens."""
+        return squeezed(self._plain)
 
     def has(self, wanted: str, *, is_exact: bool) -> bool:
-        """Does the value stand in one of them, or as a whole line?"""
+        """Does the value stand in one of them, or as a whole line? What is found too often in the
+        middle of words does not."""
         if is_exact:
-            if self._lines is None:
-                self._lines = {plain(line) for text in self._texts for line in text.split("\n")}
             return wanted in self._lines
-        if _stands(self._plain, wanted):
+        if next(places(self._plain, wanted), -1) >= 0:
             return True
-        if _CLOSED.fullmatch(wanted):
-            self.squeezed = self.squeezed or self._plain.translate(_BLANKS)
-            return wanted in self.squeezed
-        return False
-
-    def around(self, wanted: str, size: int) -> Iterator[str]:
-        """Yield the line around the first places where it stands, so many characters on each side
-        at most."""
-        at = -1
-        for _ in range(MAX_PLACES):
-            at = self._plain.find(wanted, at + 1)
-            if at < 0:
-                return
-            before = self._plain[max(0, at - size) : at].rpartition(" \n ")[2]
-            yield before + self._plain[at : at + len(wanted) + size].partition(" \n ")[0]
+        return _CLOSED.fullmatch(wanted) is not None and wanted in self.squeezed
 
 
 def unescaped(text: str) -> str:
@@ -85,12 +78,6 @@ def _character(match: re.Match[str]) -> str:
 def squeezed(text: str) -> str:
     """Return a plain text without blanks and hyphens."""
     return text.translate(_BLANKS)
-
-
-def _stands(text: str, wanted: str) -> bool:
-    """Does it stand in the text as a word of its own? What is found too often in the middle of
-    words does not."""
-    return next(places(text, wanted), -1) >= 0
 
 
 def places(text: str, wanted: str) -> Iterator[int]:

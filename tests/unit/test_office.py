@@ -300,8 +300,8 @@ def test_notes_of_a_trusted_tool_are_somebodys_text() -> None:
 
 
 def test_wishes_of_nobody_forbid_nothing() -> None:
-    assert Wishes((), ()).ask_for(("delete", "file"))
-    assert Wishes(("What is the weather?",), ()).ask_for(("frobnicate",))
+    assert Wishes("", 0, ()).ask_for(("delete", "file"))
+    assert Wishes("What is the weather?", 1, ()).ask_for(("frobnicate",))
 
 
 # --- what was looked up for the user, and what a text demands ---

@@ -15,15 +15,13 @@ from functools import cached_property
 import msgspec
 
 from policy.base import ToolCall
-from policy.effects.argument_names import WORDS, tool_words
 from policy.effects.argument_values import quoted
 from policy.effects.effect import Effect
 from policy.effects.history.known_secrets import is_given_away, sent_by, values_shown
-from policy.effects.history.past_calls import PastCall, as_commands, look_at, past_calls
+from policy.effects.history.past_calls import PastCall, Step, look_at, past_calls, steps_of
 from policy.effects.history.relevance import Chosen, choose, stays_in, wants_of
 from policy.effects.places import Places
-from policy.effects.surface_parts import Surface
-from policy.effects.touch import LocatedEffect, Source, Touch, in_folder
+from policy.effects.touch import LocatedEffect, Touch
 from protocol.conversations.earlier_turns import EarlierTurns
 
 
@@ -53,18 +51,22 @@ class EarlierCalls:
         """Return what a call does after all that came before. `alone`: what it does by itself."""
         if not (self._answer or self._is_continued):
             return alone
-        found, chosen = _Sequel(alone), Chosen()
-        texts = _texts_of(call, alone.surface, places)
-        if texts and (before := self._before(call)):
-            sends = any(text.source == "network" for text in texts)
+        acts, unsure = dict.fromkeys(alone.acts), dict.fromkeys(alone.unsure)
+        chosen = Chosen()
+        steps = steps_of(call.name, call.arguments)
+        if steps and (before := self._before(call)):
+            sends = any(step.source == "network" for step in steps)
             chosen = choose(before, wants_of(alone, sends=sends), places)
-            for text in texts if chosen.steps else ():
-                found.read(text, chosen, places)
+            for step in steps if chosen.steps else ():
+                effects, whys = _read_after(step, chosen, places)
+                acts |= {LocatedEffect(step.source, step.argument, each): None for each in effects}
+                unsure |= dict.fromkeys(whys)
         for act, sent in sent_by(alone, places):
             if is_given_away(self._secrets(places), sent + _written(chosen)):
                 effect = Effect.of("secret", act.effect.scope, act.effect.target, by=call.name)
-                found.acts[LocatedEffect("network", act.argument, effect)] = None
-        return found.touch()
+                acts[LocatedEffect("network", act.argument, effect)] = None
+        kinds = frozenset(act.effect.kind for act in acts)
+        return msgspec.structs.replace(alone, acts=tuple(acts), unsure=tuple(unsure), kinds=kinds)
 
     @cached_property
     def _is_continued(self) -> bool:
@@ -95,65 +97,23 @@ def _written(chosen: Chosen) -> str:
     )
 
 
-class _Text(msgspec.Struct, frozen=True):
-    """A text for a shell to which a call comes down. `is_apart`: it says its folder, or is none of
-    a shell."""
+def _read_after(step: Step, chosen: Chosen, places: Places) -> tuple[list[Effect], list[str]]:
+    """Read what a call does behind the steps that were chosen; return what it does besides what
+    it does alone, and why that may be incomplete."""
+    from policy.effects.shell.reading import read, read_after
 
-    text: str
-    source: Source
-    argument: str
-    is_apart: bool
+    is_apart = step.is_apart or step.source != "shell"
+    text = f"tee {quoted(step.path)}" if step.path else step.text
 
+    def keeps(folder: str, ago: int) -> bool:
+        return not (is_apart and ago == 0) and stays_in(folder, ago, places)
 
-def _texts_of(call: ToolCall, surface: Surface, places: Places) -> list[_Text]:
-    texts = [
-        _Text(in_folder(text, places), "shell", text.argument, bool(text.folder))
-        for text in surface.shell
-    ]
-    for use in surface.paths:
-        verb = {"read": "cat", "write": "tee", "delete": "rm -rf"}[use.does]
-        texts.append(_Text(f"{verb} {quoted(use.path)}", "paths", use.argument, True))
-    if surface.urls or not tool_words(call.name) & (WORDS["tells"] | {"upload"}):
-        uploads = as_commands(call.name, surface)
-    else:
-        reads = [use.path for use in surface.paths if use.does == "read"]
-        uploads = [f"curl -T {quoted(path)} https://whoever.invalid" for path in reads]
-    argument = next((use.argument for use in surface.paths), "")
-    return texts + [_Text(text, "network", argument, True) for text in uploads]
-
-
-class _Sequel:
-    """What is found of a call that is read after others."""
-
-    def __init__(self, alone: Touch) -> None:
-        self._alone = alone
-        self.acts: dict[LocatedEffect, None] = dict.fromkeys(alone.acts)
-        self._unsure: dict[str, None] = dict.fromkeys(alone.unsure)
-
-    def read(self, text: _Text, chosen: Chosen, places: Places) -> None:
-        """Read one of its texts behind the steps that were chosen."""
-        from policy.effects.shell.reading import read, read_after
-
-        def keeps(folder: str, ago: int) -> bool:
-            return not (text.is_apart and ago == 0) and stays_in(folder, ago, places)
-
-        reading = read_after(text.text, places, chosen.steps, keeps)
-        known = frozenset(read(text.text, places).effects)
-        for effect in reading.effects:
-            if effect not in known:
-                self.acts[LocatedEffect(text.source, text.argument, effect)] = None
-        if not chosen.is_foreign:
-            return
+    reading = read_after(text, places, chosen.steps, keeps)
+    known = frozenset(read(text, places).effects)
+    whys: list[str] = []
+    if chosen.is_foreign:
         # parts of files, which an editor was given, are no whole programs
-        whys = [why for why in reading.unsure if not why.startswith(("parse:", "empty:"))]
+        whys += [why for why in reading.unsure if not why.startswith(("parse:", "empty:"))]
         if not (chosen.is_whole and reading.is_whole):
             whys.append("size: more of the conversation than is read with a call")
-        self._unsure |= dict.fromkeys(whys)
-
-    def touch(self) -> Touch:
-        """Return what the call does alone, and what was found besides."""
-        acts, unsure = tuple(self.acts), tuple(self._unsure)
-        if len(acts) == len(self._alone.acts) and len(unsure) == len(self._alone.unsure):
-            return self._alone
-        kinds = frozenset(act.effect.kind for act in acts)
-        return msgspec.structs.replace(self._alone, acts=acts, unsure=unsure, kinds=kinds)
+    return [effect for effect in reading.effects if effect not in known], whys

@@ -7,7 +7,7 @@ never milder. Only those that may matter are taken apart (`steps_of`).
 
 import json
 import re
-from collections.abc import Iterator, Reversible
+from collections.abc import Iterator, Reversible, Set
 from functools import lru_cache
 from itertools import islice
 
@@ -19,6 +19,7 @@ from policy.effects.argument_values import every_text, quoted
 from policy.effects.shell.run.resolving import EarlierStep
 from policy.effects.surface import surface_of
 from policy.effects.surface_parts import Surface
+from policy.effects.touch import Source
 from policy.word_tables import by_word
 from protocol.bytes.json_strict import loads_arguments
 from protocol.request import ToolUsePart, Turn
@@ -68,6 +69,8 @@ _READS = frozenset("read view ls list glob grep search find get todo think plan 
 _EDITS = frozenset(
     "old_string old_str insert_line insert_text patch diff append edits mode".split()
 )
+
+_SENDS = WORDS["tells"] | {"upload"}
 
 
 class PastCall(msgspec.Struct, frozen=True):
@@ -160,47 +163,60 @@ def value_of(arguments: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def steps_of(call: PastCall) -> tuple[EarlierStep, ...]:
-    """Return what a call ran, wrote, moved and fetched, in its order, as the reader of shell texts
-    takes it."""
-    take = _known_steps if len(call.arguments) <= _MOST_REMEMBERED else _steps
-    return take(call.name, call.arguments)
+class Step(EarlierStep, frozen=True):
+    """What a call does, as the reader of shell texts takes it. `source`, `argument`: where that
+    stands in the call."""
+
+    source: Source = "shell"
+    argument: str = ""
 
 
-def _steps(name: str, arguments: str) -> tuple[EarlierStep, ...]:
+def steps_of(name: str, arguments: str) -> tuple[Step, ...]:
+    """Return what a call runs, writes, moves and fetches, in its order."""
+    return (_known_steps if len(arguments) <= _MOST_REMEMBERED else _steps)(name, arguments)
+
+
+def _steps(name: str, arguments: str) -> tuple[Step, ...]:
     value = value_of(arguments)
     surface = surface_of(ToolCall(0, 0, "", name, arguments, value, None))
     steps = [
-        EarlierStep(
+        Step(
             f"cd {quoted(text.folder)}\n{text.text}" if text.folder else text.text,
             is_apart=bool(text.folder),
+            argument=text.argument,
         )
         for text in surface.shell
     ]
     old = str(value.get("old_string") or value.get("old_str") or "")
     edits = not _EDITS.isdisjoint(value)
-    steps += [
-        EarlierStep(use.content, use.path, adds=edits, old=old)
-        for use in surface.paths
-        if use.does == "write" and use.content
-    ]
-    return (*steps, *map(EarlierStep, as_commands(name, surface)))
+    paths: dict[str, str] = {}
+    for use in surface.paths:
+        path = paths[use.does] = quoted(use.path)
+        if use.content and use.does == "write":
+            step = Step(use.content, use.path, edits, old, source="paths", argument=use.argument)
+        else:
+            verb = {"read": "cat", "write": "tee", "delete": "rm -rf"}[use.does]
+            step = Step(f"{verb} {path}", source="paths", argument=use.argument)
+        steps.append(step)
+    if command := _as_command(tool_words(name), paths, surface):
+        argument = surface.paths[0].argument
+        steps.append(Step(command, source="network", argument=argument))
+    return tuple(steps)
 
 
 _known_steps = lru_cache(maxsize=512)(_steps)
 
 
-def as_commands(name: str, surface: Surface) -> list[str]:
-    """Return what the tool `name` does with files and addresses as the commands that do so: moves,
-    copies, downloads and uploads."""
-    paths = {use.does: quoted(use.path) for use in surface.paths}
-    url = quoted(surface.urls[0].url) if surface.urls else ""
+def _as_command(words: Set[str], paths: dict[str, str], surface: Surface) -> str:
+    """What a tool does with files and addresses as the command that does so: a move, a copy, a
+    download or an upload."""
+    read, removed = paths.get("read", ""), paths.get("delete", "")
     target = "" if any(use.content for use in surface.paths) else paths.get("write", "")
-    if url and not target and tool_words(name) & WORDS["gets"]:
-        target = paths.get("read", "")
+    url = quoted(surface.urls[0].url) if surface.urls else ""
+    if not url and read and words & _SENDS:
+        url = "https://whoever.invalid"
     if url:
-        word = f"curl -o {target}" if target else f"curl -T {paths.get('read')}"
-        return [f"{word} {url}"] if target or "read" in paths else []
-    verb = "mv" if "delete" in paths else "cp"
-    source = paths.get("delete") or paths.get("read")
-    return [f"{verb} {source} {target}"] if target and source else []
+        target = target or (read if words & WORDS["gets"] and not words & _SENDS else "")
+        return f"curl -o {target} {url}" if target else read and f"curl -T {read} {url}"
+    source = removed or read
+    return f"{'mv' if removed else 'cp'} {source} {target}" if target and source else ""

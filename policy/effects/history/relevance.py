@@ -129,7 +129,8 @@ def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:
                 is_whole = is_whole and place not in foreign
                 continue
             calls, chars = calls + 1, chars + len(past.arguments)
-            taken.append(steps_of(past))
+            made = steps_of(past.name, past.arguments)
+            taken.append(tuple(step for step in made if step.source != "paths" or step.path))
             if len(names) < 2 * _MAX_NAMES:
                 # what a file was made of may have been made before
                 tokens = _TOKEN.findall(past.text[:2_048])[:_MAX_NAMES]

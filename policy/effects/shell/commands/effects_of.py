@@ -240,14 +240,14 @@ class _Text:
         """What is unpacked of an archive that a host sent is the host's, too."""
         if command.name not in _UNPACKERS:
             return
-        scopes = [findings.downloaded(place.path) for place in findings.reads]
+        scopes: list[Scope | None] = [findings.downloaded(place.path) for place in findings.reads]
         for index in feeders(command):
             feeder = self.commands[index]
             if feeder.place == "remote":
                 scopes.append(findings.scope_of_host(Word(feeder.host)))
             effects = self.all_findings[index].effects if index < len(self.all_findings) else ()
             scopes += [effect.scope for effect in effects if effect.kind == "network"]
-        scope = next(filter(None, scopes), None)
+        scope: Scope | None = next(filter(None, scopes), None)
         if scope is not None:
             # folders in the present one; a file beside them may have been there before
             folders = [path for path in findings.writes if path not in ("./x", ".")] or ["./*"]
