@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from policy.base import AskJudge
-from policy.scores import ProtocolChoice, Score
+from policy.scores import AuditRule, ProtocolChoice, Score
 from protocol.bounds import (
     MAX_CHANGED_ITEMS,
     MAX_DIMS,
@@ -44,6 +44,7 @@ _MOST: Final[Mapping[type, Mapping[str, int]]] = {
         "why": MAX_WHY_CHARS,
         "error": MAX_WHY_CHARS,
     },
+    AuditRule: {},
 }
 """Characters or items of a field, at most; of a verdict where its type is not here."""
 _NAMES = frozenset(("rule", "monitor"))
@@ -58,17 +59,6 @@ def problem(value: msgspec.Struct) -> str:
     """Return what is wrong with a struct of ours, by its field, or an empty string; never the value
     itself, which may be a prompt."""
     wrong = _unlike_json(value) or _unlike_its_type(value) or _beyond_bounds(value)
-    choice = getattr(value, "choice", None)
-    if choice is not None and not wrong:
-        # somebody's own goes into the record as one of ours does
-        parts = [("", choice), (".audit", choice.audit)]
-        parts += [(f".scores[{place}]", score) for place, score in enumerate(choice.scores)]
-        found = (
-            f".choice{place}{_beyond_bounds(part)}"
-            for place, part in parts
-            if part is not None and _beyond_bounds(part)
-        )
-        wrong = next(found, "")
     if not wrong and isinstance(value, AskJudge) and (value.question.deadline_s or 1) <= 0:
         wrong = ".question.deadline_s is not above 0"
     return f"{type(value).__name__}{wrong}" if wrong else ""
@@ -114,6 +104,10 @@ def _beyond_bounds(part: msgspec.Struct) -> str:
             return f".{name} is not a word of letters, digits and `_`"
         if name in _SHARES and item is not None and not 0 <= item <= 1:
             return f".{name} is not from 0 to 1"
+        for inner in item if type(item) is tuple else (item,):
+            # somebody's own choice goes into the record as one of ours does
+            if type(inner) in _MOST and (wrong := _beyond_bounds(inner)):
+                return f".{name}{wrong}"
     return ""
 
 
