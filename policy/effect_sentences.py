@@ -96,7 +96,7 @@ def shown_command(text: str) -> str:
     """Return a command line likewise: without what stands in quotes or behind options that may take
     a credential."""
     plain = _QUOTED.sub("...", text[:_MAX_READ].strip())
-    return shown_text(_SECRET_OPTION.sub(lambda match: f"{match[1] or match[2]} ...", plain))
+    return shown_text(_SECRET_OPTION.sub(r"\1\2 ...", plain))
 
 
 def _plain(char: str) -> str:

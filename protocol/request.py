@@ -5,6 +5,7 @@ Must not know: Redis, HTTP, policies. Bounded by the gateway's body limit before
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -96,6 +97,16 @@ class Turn(msgspec.Struct, frozen=True):
     extra: dict[str, Any] = NOTHING
     answer: str = ""
     """The id of the call whose answer it was, where the ids of its items say so."""
+
+
+def loop_start(turns: Sequence[Turn]) -> int:
+    """Where the tool loop begins that the request goes on with: after the last turn in which the
+    user says something new."""
+    for position in range(len(turns) - 1, -1, -1):
+        turn = turns[position]
+        if turn.role == "user" and not any(isinstance(p, ToolResultPart) for p in turn.parts):
+            return position + 1
+    return 0
 
 
 ToolKind = Literal["function", "custom", "client", "server"]

@@ -26,6 +26,7 @@ from protocol.request import (
     ToolResultPart,
     ToolUsePart,
     Turn,
+    loop_start,
 )
 
 _UNREPEATABLE = SETUP_FAULTS | {
@@ -66,14 +67,13 @@ def is_repeatable(slot: CallSlot) -> bool:
 def count_notices(request: ChatRequest) -> int:
     """How many calls were blocked since the user's last words, as far as the client's history says
     so: a client that hides or adds some decides about no more than when its own turn ends."""
-    count = 0
-    for turn in reversed(request.turns):
-        if turn.role == "user" and not any(isinstance(p, ToolResultPart) for p in turn.parts):
-            break
-        if turn.role == "assistant":
-            texts = [part.text for part in turn.parts if isinstance(part, TextPart)]
-            count += sum(text.count(mark) for text in texts for mark in MARKS)
-    return count
+    return sum(
+        part.text.count(mark)
+        for turn in request.turns[loop_start(request.turns) :]
+        for part in turn.parts
+        for mark in MARKS
+        if turn.role == "assistant" and isinstance(part, TextPart)
+    )
 
 
 def blocked_answer(

@@ -60,18 +60,6 @@ class Decided(msgspec.Struct, frozen=True):
     """`Ask.mark` of what nobody answered."""
 
     @classmethod
-    def allow(
-        cls, arguments: str, *, reason: str = "", policy: str = "", rule: str = ""
-    ) -> "Decided":
-        """Release the call as it is."""
-        return cls("allow", reason, policy, "", arguments, rule)
-
-    @classmethod
-    def replace(cls, arguments: str, *, reason: str, policy: str, rule: str) -> "Decided":
-        """Release the call with these arguments instead."""
-        return cls("replace", reason, policy, "", arguments, rule)
-
-    @classmethod
     def of(cls, block: Block, policy: str) -> "Decided":
         """Withhold what a policy blocks."""
         return cls(
@@ -141,10 +129,10 @@ class Decision:
                     return
                 who, reason, rule = self._replaced_by if any(self._replaced_by) else self._noted
                 arguments = self._call.arguments
-                decide = Decided.allow if arguments == self._original else Decided.replace
-                self.decided = decide(arguments, reason=reason, policy=who, rule=rule)
-                if self._why:
-                    self.decided = msgspec.structs.replace(self.decided, why=self._why)
+                outcome: VerdictName = "allow" if arguments == self._original else "replace"
+                self.decided = Decided(
+                    outcome, reason, who, arguments=arguments, rule=rule, why=self._why
+                )
                 return
             policy = policies[self._at]
             if policy.asks and not may_ask:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from policy.base import AskJudge
-from policy.scores import ProtocolChoice, Score
+from policy.scores import AuditRule, ProtocolChoice, Score
 from protocol.bounds import (
     MAX_CHANGED_ITEMS,
     MAX_DIMS,
@@ -22,7 +22,7 @@ from protocol.bounds import (
     MAX_WHY_CHARS,
 )
 from protocol.bytes.json_strict import MAX_BODY_DEPTH
-from protocol.request import ChatRequest, Turn
+from protocol.request import NOTHING, ChatRequest, Turn
 
 _MOST_OF_VERDICT: Final[Mapping[str, int]] = {
     "reason": MAX_REASON_CHARS,
@@ -45,6 +45,7 @@ _MOST: Final[Mapping[type, Mapping[str, int]]] = {
         "why": MAX_WHY_CHARS,
         "error": MAX_WHY_CHARS,
     },
+    AuditRule: {},
 }
 """Characters or items of a field, at most; of a verdict where its type is not here."""
 _NAMES = frozenset(("rule", "monitor", "mark"))
@@ -59,19 +60,10 @@ def problem(value: msgspec.Struct) -> str:
     """Return what is wrong with a struct of ours, by its field, or an empty string; never the value
     itself, which may be a prompt."""
     wrong = _unlike_json(value) or _unlike_its_type(value) or _beyond_bounds(value)
-    choice = getattr(value, "choice", None)
-    if choice is not None and not wrong:
-        # somebody's own goes into the record as one of ours does
-        parts = [("", choice), (".audit", choice.audit)]
-        parts += [(f".scores[{place}]", score) for place, score in enumerate(choice.scores)]
-        found = (
-            f".choice{place}{_beyond_bounds(part)}"
-            for place, part in parts
-            if part is not None and _beyond_bounds(part)
-        )
-        wrong = next(found, "")
-    if not wrong and isinstance(value, AskJudge) and (value.question.deadline_s or 1) <= 0:
-        wrong = ".question.deadline_s is not above 0"
+    if not wrong and isinstance(value, AskJudge):
+        deadline_s = value.question.deadline_s
+        if deadline_s is not None and deadline_s <= 0:
+            wrong = ".question.deadline_s is not above 0"
     return f"{type(value).__name__}{wrong}" if wrong else ""
 
 
@@ -82,9 +74,14 @@ def problem_of_change(before: ChatRequest, after: ChatRequest) -> str:
         return "ChatRequest.turns has a wrong type"
     known = set(map(id, before.turns))
     # each by itself: a history is longer than what a hook makes up
-    wrongs = (problem(turn) for turn in after.turns if id(turn) not in known)
-    wrong = next(filter(None, wrongs), "")
-    return wrong or problem(msgspec.structs.replace(after, turns=()))
+    wrongs = (
+        _unlike_json(turn) or _unlike_its_type(turn)
+        for turn in after.turns
+        if id(turn) not in known
+    )
+    if wrong := next(filter(None, wrongs), ""):
+        return f"Turn{wrong}"
+    return problem(msgspec.structs.replace(after, turns=()))
 
 
 def _unlike_its_type(value: msgspec.Struct) -> str:
@@ -115,6 +112,10 @@ def _beyond_bounds(part: msgspec.Struct) -> str:
             return f".{name} is not a word of letters, digits and `_`"
         if name in _SHARES and item is not None and not 0 <= item <= 1:
             return f".{name} is not from 0 to 1"
+        for inner in item if type(item) is tuple else (item,):
+            # somebody's own choice goes into the record as one of ours does
+            if type(inner) in _MOST and (wrong := _beyond_bounds(inner)):
+                return f".{name}{wrong}"
     return ""
 
 
@@ -127,14 +128,15 @@ def _unlike_json(value: object) -> str:
         below: list[Any] = []
         for item in level:
             kind = type(item)
-            if kind is str and not item.isascii() and not _is_encodable(item):
+            if kind is str and not _is_text(item):
                 return " holds a lone surrogate"
             if kind is float and not math.isfinite(item):
                 return " holds a number that is not finite"
             if isinstance(item, dict):
-                if not all(type(key) is str for key in item):
-                    return " holds a key that is not str"
-                below += item
+                if kind is not dict and item is not NOTHING:
+                    return " holds a mapping that is not a dict"
+                if not all(type(key) is str and _is_text(key) for key in item):
+                    return " holds a key that is not text"
                 below += item.values()
             elif kind in (list, tuple):
                 below += item
@@ -150,9 +152,10 @@ def _unlike_json(value: object) -> str:
     return f" is nested deeper than {MAX_BODY_DEPTH}"
 
 
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
+def _is_text(text: str) -> bool:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
     return True

@@ -19,9 +19,9 @@ from protocol.request import (
     OtherPart,
     Part,
     Reasoning,
-    ToolResultPart,
     ToolUsePart,
     Turn,
+    loop_start,
 )
 
 _THINKING = frozenset(("thinking", "redacted_thinking"))
@@ -89,12 +89,7 @@ def _turns(turns: tuple[Turn, ...]) -> Iterator[Turn]:
 def _begins_with_thinking(turns: tuple[Turn, ...]) -> bool:
     """Does the first turn with calls since the last new user text begin with thinking? True where
     there is none."""
-    first: Turn | None = None
-    for turn in reversed(turns):
+    for turn in turns[loop_start(turns) :]:
         if turn.role == "assistant" and any(isinstance(part, ToolUsePart) for part in turn.parts):
-            first = turn
-        elif turn.role == "user" and not any(
-            isinstance(part, ToolResultPart) for part in turn.parts
-        ):
-            break
-    return first is None or _is_thinking(first.parts[0])
+            return _is_thinking(turn.parts[0])
+    return True

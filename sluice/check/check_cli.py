@@ -8,6 +8,7 @@ Exit codes: 0 no mistakes, 1 mistakes (with --strict also warnings), 2 wrong use
 import contextlib
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -140,20 +141,7 @@ def try_it(
 
 def as_object(tried: trial.Tried) -> dict[str, Any]:
     """Return a trial as JSON has it."""
-    return {
-        name: getattr(tried, name)
-        for name in (
-            "outcome",
-            "policy",
-            "rule",
-            "reason",
-            "why",
-            "fault",
-            "judge",
-            "text",
-            "arguments",
-        )
-    }
+    return asdict(tried)
 
 
 def shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_judge: bool) -> str:

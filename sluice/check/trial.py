@@ -199,8 +199,10 @@ def _tried(fed: Fed, original: str, asked: str) -> Tried:
             if call.verdict == "discarded"
             else "block"
         )
-        tried = Tried(outcome, text, released, call.policy, call.rule or "", call.reason, asked)
-        return replace(tried, why=fed.why(call.block))
+        why = fed.why(call.block)
+        return Tried(
+            outcome, text, released, call.policy, call.rule or "", call.reason, asked, why=why
+        )
     block = next(
         (
             r

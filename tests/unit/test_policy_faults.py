@@ -139,6 +139,7 @@ BAD_VERDICTS: Json = BAD_BLOCKS | {
     "a threshold that is no number": question(threshold=float("nan")),
     "a deadline of text": question(deadline_s="1"),
     "a deadline before now": question(deadline_s=-1.0),
+    "a deadline of nothing": question(deadline_s=0.0),
     "a call that is no dict": question(call=None),
     "a call of numbers": question(call={"name": 5}),
     "None": None,

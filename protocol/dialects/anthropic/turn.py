@@ -15,12 +15,12 @@ from protocol.request import (
     Part,
     Reasoning,
     TextPart,
-    ToolResultPart,
     ToolUsePart,
     Turn,
+    loop_start,
 )
 
-__all__ = ["TurnBuilder", "loop_start", "with_turns"]
+__all__ = ["TurnBuilder", "with_turns"]
 _THINKING = frozenset(("thinking", "redacted_thinking"))
 _PLAIN_CALL = frozenset(("type", "id", "name", "input"))
 
@@ -75,16 +75,6 @@ def with_turns(
 
 def _is_off(reasoning: Reasoning) -> bool:
     return reasoning.mode == "off" or reasoning.effort == "none"
-
-
-def loop_start(turns: Sequence[Turn]) -> int:
-    """Where the tool loop begins that the request goes on with: after the last turn in which the
-    user says something new."""
-    for position in range(len(turns) - 1, -1, -1):
-        turn = turns[position]
-        if turn.role == "user" and not any(isinstance(p, ToolResultPart) for p in turn.parts):
-            return position + 1
-    return 0
 
 
 def _owners(stored: Sequence[StoredTurn]) -> dict[str, StoredTurn | None]:

@@ -12,7 +12,6 @@ from protocol.dialects.anthropic.models import MODELS
 from protocol.dialects.anthropic.options_write import DEFAULT_MAX_TOKENS, thinks_by_budget
 from protocol.dialects.anthropic.read import result_text
 from protocol.dialects.anthropic.tools_write import ToolPart, write_tools
-from protocol.dialects.anthropic.turn import loop_start
 from protocol.dialects.anthropic.wire import UNSIGNED
 from protocol.dialects.turns_write import read_input
 from protocol.request import (
@@ -24,6 +23,7 @@ from protocol.request import (
     ToolResultPart,
     ToolUsePart,
     Turn,
+    loop_start,
 )
 from protocol.requests import fields
 from protocol.requests.fields import invalid
