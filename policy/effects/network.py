@@ -97,6 +97,27 @@ FORGES = tuple(
 )
 """Where code is shared: known as a host, but whoever wishes writes there."""
 LISTED = (*REGISTRIES, *FORGES)
+_DROPS = re.compile(
+    r"(?:.*\.)?(?:webhook\.site|file\.io|0x0\.st|transfer\.sh|temp\.sh|bashupload\.com|oshi\.at"
+    r"|gofile\.io|catbox\.moe|pixeldrain\.com|anonfiles?\.com|tmpfiles\.org|uguu\.se|x0\.at"
+    r"|ix\.io|sprunge\.us|termbin\.com|dpaste\.(?:com|org)|pastebin\.com|hastebin\.com|rentry\.co"
+    r"|requestbin\.(?:com|net)|pipedream\.net|beeceptor\.com|requestcatcher\.com|hookb\.in"
+    r"|interact\.sh|oast\.(?:pro|live|site|online|fun|me)|burpcollaborator\.net|canarytokens\.com"
+    r"|ngrok(?:-free)?\.(?:app|io|dev)|trycloudflare\.com|serveo\.net|loca\.lt|localhost\.run)"
+    r"|(?:.*\.)?p(?:aste)?(?:bin)?\.[a-z0-9-]+\.(?:org|net|com|io|sh|rs|ee)"
+)
+"""Where anybody may leave data for somebody whom nobody knows."""
+_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+
+
+def is_drop(host: str) -> bool:
+    """Is this a host where anybody may leave data for whoever asks?"""
+    return _DROPS.fullmatch(host_of(host)) is not None
+
+
+def is_bare_address(host: str) -> bool:
+    """Is this an address without a name, of which nobody can say whose it is?"""
+    return _IPV4.fullmatch(host_of(host)) is not None
 
 
 class Host(msgspec.Struct, frozen=True):

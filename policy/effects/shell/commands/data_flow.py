@@ -9,6 +9,7 @@ that command printed.
 import re
 from collections.abc import Collection, Sequence
 
+from policy.effects.network import is_bare_address, is_drop
 from policy.effects.paths import PathTarget
 from policy.effects.places import NOWHERE
 from policy.effects.shell.command import Command, Word
@@ -43,7 +44,15 @@ _DATA_FILES = re.compile(
     re.IGNORECASE,
 )
 _STRANGE = ("other", "listed", "unknown", "metadata")
+_WRITERS = frozenset("echo printf sed gsed awk gawk perl envsubst tee jq yq".split())
+"""What puts its words into what it prints or writes."""
 _PACKS_ALL = frozenset("tar gtar bsdtar zip 7z rsync".split())
+
+
+def _held(holds: _Holds, path: str) -> tuple[bool, int]:
+    """What a file holds, or one of those in a folder."""
+    inside = [held for name, held in holds.items() if name == path or name.startswith(f"{path}/")]
+    return any(secret for secret, _ in inside), max((much for _, much in inside), default=0)
 
 
 class _Flow:
@@ -114,7 +123,7 @@ class _Flow:
         is_secret |= findings.writes_key
         much = max((bulk[i] for i in sources if 0 <= i < len(bulk)), default=0)
         for place in findings.reads:
-            held = holds.get(place.path, (False, 0))
+            held = _held(holds, place.path)
             is_secret |= (place.secret and not command.name.startswith("source")) or held[0]
             is_much = (
                 (place.scope in ("root", "home") and place.path != ".")
@@ -130,11 +139,7 @@ class _Flow:
         )
         return (
             is_secret
-            or any(
-                has_secret_variable(word)
-                for word in command.words
-                if command.name in ("echo", "printf")
-            ),
+            or any(has_secret_variable(word) for word in command.words if command.name in _WRITERS),
             max(much, _DATA if findings.is_bulk else _MUCH if wide else 0),
         )
 
@@ -167,6 +172,7 @@ class _Flow:
             for place in self._all_reads(command, findings)
         )
         shown = keys_shown(command, keys)
+        gives = bool(findings.reads or feeders(command)) and not findings.is_dry
         for scope, host, account in findings.sends:
             if scope == "other" and is_astray(keys, host):
                 findings.add("secret", scope, host)
@@ -175,11 +181,17 @@ class _Flow:
                 or not all(is_at_home(word, host) for word in named)
                 or (scope in _STRANGE and tells_key(shown, host))
             )
+            if scope == "other" and gives and is_drop(host):
+                findings.add("secret", scope, host, wide=bool(much))
+                continue
             if scope == "loopback" or not (is_shown or much):
                 continue
             if is_shown or (
                 scope in ("other", "metadata", "unknown")
-                and (not account or (scope == "other" and (is_whole or much == _DATA)))
+                and (
+                    not account
+                    or (scope == "other" and (is_whole or much == _DATA or is_bare_address(host)))
+                )
             ):
                 findings.add("secret", scope, host, wide=bool(much))
 

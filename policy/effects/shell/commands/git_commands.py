@@ -153,7 +153,14 @@ def _commit(command: Command, args: Args, findings: Findings) -> None:
     if args.has("-a|--all"):
         findings.reads.append(_ALL)
     findings.sent += args.all("-m|--message")
+    _name(command, args, findings)
     findings.writes.append(_HISTORY.path)
+    findings.sends.append(("listed", "a commit", True))
+
+
+def _name(command: Command, args: Args, findings: Findings) -> None:
+    """What a branch or an author is called goes with the next push, too."""
+    findings.sent += [word for word in command.words if word.text is None]
     findings.sends.append(("listed", "a commit", True))
 
 
@@ -247,6 +254,7 @@ clean
 reset
     --hard|--merge -> delete project uncommitted work wide
 checkout switch
+    + -b|-B|--orphan|-c -> call name
     -b|-B|--orphan|-c -> nothing
     -f|--force|--discard-changes -> delete project uncommitted work wide
     words=.|*|:/ -> delete project uncommitted work wide
@@ -255,6 +263,7 @@ restore
     -S|--staged !-W|--worktree -> nothing
     -> delete project uncommitted work wide:words=.|*|:/
 branch
+    + -> call name
     -D -> delete project {} wide:2
     -d|--delete -f|--force -> delete project {} wide:2
 stash
@@ -300,6 +309,7 @@ worktree
 apply am
     -> writes --directory wide
 archive bundle
+    + 1=create -> prints-much
     -> reads . wide ; writes -o|--output
 credential
     1~(?i)fill|get -> prints-secret ; read credentials git credential fill
@@ -309,6 +319,7 @@ send-email
     config=_config,
     add=_add,
     commit=_commit,
+    name=_name,
     push=_push,
     clone=_clone,
     fetch=_fetch,

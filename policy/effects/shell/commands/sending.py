@@ -194,7 +194,7 @@ def add_hosts(command: Command, findings: Findings) -> None:
     option = ""
     first = [word.known for word in command.words[1:3]]
     if command.name in _SENDERS or any(text in _SENDING for text in first):
-        findings.sends.append(("unknown", command.name, True))
+        findings.sends.append(("unknown", command.name, False))
     for word in command.words[1:]:
         text = word.known
         if " " not in text and (
