@@ -166,7 +166,6 @@ docker podman nerdctl docker-compose podman-compose ctr buildah : -v --volume --
         --add-host --build-arg --target -H --host --context -c --log-driver --log-opt --tmpfs --ulimit --dns --ip --link
         --volumes-from --cidfile --shm-size --format -n --tail --since --project-name --profile --secret --ssh
         --cgroupns --runtime --stop-signal --group-add --cache-from --cache-to --output -o
-    + 1=save|export -> prints-much
     + text~<RUNS> --privileged -> privilege root --privileged
     + text~<RUNS> --pid=host -> privilege root --pid=host
     + text~<RUNS>

@@ -370,6 +370,8 @@ def is_scratch(command: Command, findings: Findings, exported: Mapping[str, Word
     if command.name not in _MAY_BE_SCRATCH:
         return False
     if command.name in ("sqlite3", "sqlite", "duckdb"):
+        if ":memory:" in command.texts:
+            return True
         place = findings.place(command.words[1]) if len(command.words) > 1 else None
         return place is not None and (place.scope == "temp" or _is_test([place.path]))
     of_compose = "compose" in command.name or "compose" in command.texts[:1]

@@ -266,7 +266,10 @@ class _Users:
 
     def _is_used(self, index: int) -> bool:
         self._left -= 1
-        if self._left < 0 or any(">" in r.op for r in self._commands[index].redirects):
+        outputs = [r for r in self._commands[index].redirects if ">" in r.op]
+        if [(r.fd, r.target.known) for r in outputs] == [(1, "/dev/null")]:
+            return True
+        if self._left < 0 or outputs:
             return False
         users = sorted(self._users.get(index, set()) - {index})
         return bool(users) and all(map(self._is_its_own, users))
