@@ -75,6 +75,7 @@ _HIDES_ITSELF = re.compile(
 )
 _TELLS_TO_RUN = re.compile(
     r"(?i)\b(?:curl|wget|iwr|irm)\b(?=[^\n|]{0,300}?https?://)[^\n|]{0,600}+\|\s{0,9}(?:sudo\s+)?(?:\w*sh|python3?|node|iex)\b"
+    r"|\b(?:exec|eval)\s?\([^\n]{0,80}?(?:urlopen|requests\.get|fetch)\("
 )
 _EACH_TIME = re.compile(
     r"(?i)\b(?:(?:before|after|on|at the (?:start|beginning|end) of) (?:each|every|any|all"

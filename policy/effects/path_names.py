@@ -173,6 +173,7 @@ AGENT_SETTINGS = r"""
 \.copilot/(?:config|mcp-config)\.json \.vscode/mcp\.json \.idea/mcp\.json \.junie/mcp/mcp\.json
 (?:cline|kilo|roo|mcp)_(?:mcp_)?settings\.json claude_desktop_config\.json \.crush\.json
 crush\.json \.factory/(?:mcp|settings|config)\.json \.trae/mcp\.json
+(?:code(?:[ -]+(?:oss|insiders))?|cursor|vscodium|windsurf|trae)/user/settings\.json
 \.grok/(?:user-)?settings\.json \.augment/settings\.json managed-settings\.json
 """
 """Settings of agents, of a project or a home: which commands they may run unasked, which programs

@@ -165,7 +165,11 @@ class _Reader:
     def _written(self, path: str, content: str, argument: str) -> None:
         """Add what a program or instructions will do that are written to a file."""
         from policy.effects.leaks import leaks
+        from policy.effects.shell.commands.program_origins import takes_name
         from policy.effects.written_code import destroys
+
+        if takes_name(path):
+            self._add("stored", argument, Effect.of("persistence", "startup", path))
 
         self._add("stored", argument, *leaks(path, content), *destroys(path, content))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy.base import ToolCall
-from policy.builtin.compiled_rules import Looks
+from policy.builtin.arguments import Looks
 from policy.effects.places import Places
 
 PLACES = Places(("/home/u/app",))

@@ -227,6 +227,7 @@ export declare typeset compgen
 enable
     -> call enable
 update-alternatives ldconfig
+    + line~'(?:--install|--set) (?:\S+ ){1,3}/opt/\.' -> persistence startup {line}
     @operands=temp -> write system /etc/alternatives
 chattr
     words~[-+=][aAcCdDeijsStTu]*[ai][aAcCdDeijsStTu]* -> defence

@@ -133,6 +133,12 @@ def is_program(path: str) -> bool:
     return _OF_PROGRAMS.fullmatch(path) is not None
 
 
+def takes_name(path: str) -> bool:
+    """Is a text that is written there found in place of a program of the system's?"""
+    program = _OF_PROGRAMS.fullmatch(path)
+    return program is not None and program[1] in _BASIC | _FETCHED_BY_HAND
+
+
 def put_in_place(command: Command, findings: Findings, written: Sequence[str]) -> None:
     """A program that is written where one of the system's names is found first, or a folder with
     one that comes first. `written`: what commands before have written."""
