@@ -59,7 +59,7 @@ def stored_in(path: str, scope: Scope, content: str) -> StoredTexts:
         tuple(scripts[:_MAX_SCRIPTS]),
         (
             *_sources(path, looked_at),
-            *(handed_over(looked_at) if _IS["structured"].search(path) else ()),
+            *(handed_over(looked_at, path) if _IS["structured"].search(path) else ()),
         ),
         _IS["inside"].search(path) is not None,
         is_whole,
@@ -199,12 +199,12 @@ def _sources(path: str, content: str) -> Iterator[Effect]:
 _MAX_HANDED = 50
 
 
-def handed_over(content: str, *, is_applied: bool = False) -> Iterator[Effect]:
-    """Yield what a description of containers hands over. `is_applied`: it takes effect now. Linear
-    in the content, which is bounded."""
-    if (
-        _IS["may_hand_over"].search(content) is None
-        or _IS["describes_containers"].search(content) is None
+def handed_over(content: str, path: str = "", *, is_applied: bool = False) -> Iterator[Effect]:
+    """Yield what a description of containers hands over, or a part of one that is written into the
+    file `path`. `is_applied`: it takes effect now. Linear in the content, which is bounded."""
+    if _IS["may_hand_over"].search(content) is None or (
+        _IS["describes_containers"].search(content) is None
+        and _IS["container_files"].search(path) is None
     ):
         return
     for flag in islice(_IS["host_flags"].finditer(content), _MAX_HANDED):
