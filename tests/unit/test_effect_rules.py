@@ -55,7 +55,7 @@ DELETES = {"does": {"effects": ["delete"], "scope": ["home", "system", "root"]}}
         (DELETES, "delete_file", {"path": "/etc/passwd"}, BLOCKED),
         (DELETES, "delete_file", {"path": "src/a"}, ALLOW),
         (DELETES, "read_file", {"path": "/etc/passwd"}, ALLOW),
-        (DELETES, "get_weather", {"city": "Paris"}, ALLOW),
+        (DELETES, "get_weather", {"city": "Paris"}, Allow(reason="unread", rule="unread")),
         (DELETES, "write_file", {"path": "clean.sh", "content": "rm -rf /etc"}, BLOCKED),
         (DELETES, "write_file", {"path": "notes.txt", "content": "rm -rf /etc"}, ALLOW),
         (DELETES, "bash", {"command": "rm -rf .", "workdir": "/etc"}, BLOCKED),
