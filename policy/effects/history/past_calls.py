@@ -167,7 +167,7 @@ def value_of(arguments: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-class Step(EarlierStep, frozen=True):
+class CallStep(EarlierStep, frozen=True):
     """What a call does, as the reader of shell texts takes it. `source`, `argument`: where that
     stands in the call."""
 
@@ -175,16 +175,16 @@ class Step(EarlierStep, frozen=True):
     argument: str = ""
 
 
-def steps_of(name: str, arguments: str) -> tuple[Step, ...]:
+def steps_of(name: str, arguments: str) -> tuple[CallStep, ...]:
     """Return what a call runs, writes, moves and fetches, in its order."""
     return (_known_steps if len(arguments) <= _MOST_REMEMBERED else _steps)(name, arguments)
 
 
-def _steps(name: str, arguments: str) -> tuple[Step, ...]:
+def _steps(name: str, arguments: str) -> tuple[CallStep, ...]:
     value = value_of(arguments)
     surface = surface_of(ToolCall(0, 0, "", name, arguments, value, None))
     steps = [
-        Step(
+        CallStep(
             f"cd {quoted(text.folder)}\n{text.text}" if text.folder else text.text,
             is_apart=bool(text.folder),
             argument=text.argument,
@@ -197,14 +197,16 @@ def _steps(name: str, arguments: str) -> tuple[Step, ...]:
     for use in surface.paths:
         path = paths[use.does] = quoted(use.path)
         if use.content and use.does == "write":
-            step = Step(use.content, use.path, edits, old, source="paths", argument=use.argument)
+            step = CallStep(
+                use.content, use.path, edits, old, source="paths", argument=use.argument
+            )
         else:
             verb = {"read": "cat", "write": "tee", "delete": "rm -rf"}[use.does]
-            step = Step(f"{verb} {path}", source="paths", argument=use.argument)
+            step = CallStep(f"{verb} {path}", source="paths", argument=use.argument)
         steps.append(step)
     if command := _as_command(tool_words(name), paths, surface):
         argument = surface.paths[0].argument
-        steps.append(Step(command, source="network", argument=argument))
+        steps.append(CallStep(command, source="network", argument=argument))
     return tuple(steps)
 
 
