@@ -24,6 +24,7 @@ from policy.effects.path_names import (
     SYSTEM,
     TEMPORARY,
 )
+from policy.word_tables import by_word
 from protocol.bytes.folding import fold
 
 _MAX_CHARS = 4096
@@ -32,33 +33,28 @@ _VARIABLES = re.compile(
     r"\$(?:\{(HOME|PWD|TMPDIR|USER|LOGNAME|OLDPWD|XDG_[A-Z]+_HOME)\}|(HOME|PWD|TMPDIR|USER|LOGNAME"
     r"|OLDPWD|XDG_[A-Z]+_HOME)\b)"
 )
-_VALUES = {
-    "HOME": "~",
-    "PWD": ".",
-    "OLDPWD": ".",
-    "TMPDIR": "/tmp",
-    "USER": "user",
-    "LOGNAME": "user",
-    "XDG_CONFIG_HOME": "~/.config",
-    "XDG_DATA_HOME": "~/.local/share",
-    "XDG_STATE_HOME": "~/.local/state",
-    "XDG_CACHE_HOME": "~/.cache",
-}
+_VALUES = by_word("""
+HOME : ~
+PWD OLDPWD : .
+TMPDIR : /tmp
+USER LOGNAME : user
+XDG_CONFIG_HOME : ~/.config
+XDG_DATA_HOME : ~/.local/share
+XDG_STATE_HOME : ~/.local/state
+XDG_CACHE_HOME : ~/.cache
+""")
 _WINDOWS = re.compile(
     r"%(userprofile|homepath|temp|tmp|appdata|localappdata|systemroot|windir|programdata)%",
     re.IGNORECASE,
 )
-_WINDOWS_VALUES = {
-    "userprofile": "~",
-    "homepath": "~",
-    "temp": "/tmp",
-    "tmp": "/tmp",
-    "appdata": "~/AppData/Roaming",
-    "localappdata": "~/AppData/Local",
-    "systemroot": "/c:/windows",
-    "windir": "/c:/windows",
-    "programdata": "/c:/programdata",
-}
+_WINDOWS_VALUES = by_word("""
+userprofile homepath : ~
+temp tmp : /tmp
+appdata : ~/AppData/Roaming
+localappdata : ~/AppData/Local
+systemroot windir : /c:/windows
+programdata : /c:/programdata
+""")
 _DRIVE = re.compile(r"(?://[?.]/)?([A-Za-z]:)(/|$)")
 _PROC_ROOT = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/task/[0-9]+)?/root(?=/|$)")
 _PROC_CWD = re.compile(r"/proc/(?:self|thread-self)/cwd(?=/|$)")

@@ -52,6 +52,7 @@ _GLUED = re.compile(
 """An address at the end of a sentence, with no blank behind it."""
 _TEXTS = re.compile(r"\"((?:[^\"\\]|\\[\"/]){4,300})\"")
 """Texts in arguments."""
+_MARKS = "[\"'`\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e]"
 _OF_ADDRESSES = ("address", "contact", "email", "invit", "mail")
 _OF_ACCOUNTS = tuple("bill iban invoice paid pay refund rent. settl standing transfer".split())
 _MAX_GLUED = 20_000
@@ -210,10 +211,7 @@ class Origins:
         return any(
             self._user.has(value, is_exact=False)
             if "." in value or "/" in value
-            else re.search(
-                rf"(?i)[\"'\u2018\u201c\u201e\u00ab`]{re.escape(value)}[\"'\u2019\u201c\u201d\u00bb`]",
-                self._asked,
-            )
+            else re.search(rf"(?i){_MARKS}{re.escape(value)}{_MARKS}", self._asked)
             for value in map(plain, _TEXTS.findall(arguments[:2_000]))
         )
 

@@ -77,32 +77,12 @@ class ProvenanceOptions(BaseModel):
     trusted: tuple[Pattern, ...] = ()
     """Patterns of tools, capitals or not, whose results only people write whom you trust: an
     address book, the user's own profile."""
-    raw: tuple[Pattern, ...] = (
-        "*bash*",
-        "*browse*",
-        "*command*",
-        "*curl*",
-        "*exec*",
-        "*http*",
-        "*page*",
-        "*shell*",
-        "*url*",
-        "*web_fetch*",
-        "*webfetch*",
-        "*__fetch",
-        "*_open",
-        "*_open_*",
-        "cat",
-        "fetch",
-        "fetch_[chtw]*",
-        "open",
-        "open_*",
-        "read",
-        "read_file*",
-        "*_read_file*",
-        "readfile*",
-        "*read*doc*",
-        "view",
+    raw: tuple[Pattern, ...] = tuple(
+        (
+            "*bash* *browse* *command* *curl* *exec* *http* *page* *shell* *url* *web_fetch*"
+            " *webfetch* *__fetch *_open *_open_* cat fetch fetch_[chtw]* open open_* read"
+            " read_file* *_read_file* readfile* *read*doc* view"
+        ).split()
     )
     """Patterns of tools, capitals or not, whose results are somebody's text from the first line on,
     as a page or a file is: what looks like a field there is text."""

@@ -18,7 +18,7 @@ from policy.base import ToolCall
 from policy.effects.argument_values import quoted
 from policy.effects.effect import Effect
 from policy.effects.history.known_secrets import is_given_away, sent_by, values_shown
-from policy.effects.history.past_calls import PastCall, Step, look_at, past_calls, steps_of
+from policy.effects.history.past_calls import CallStep, PastCall, look_at, past_calls, steps_of
 from policy.effects.history.relevance import Chosen, choose, stays_in, wants_of
 from policy.effects.places import Places
 from policy.effects.touch import LocatedEffect, Touch
@@ -97,7 +97,7 @@ def _written(chosen: Chosen) -> str:
     )
 
 
-def _read_after(step: Step, chosen: Chosen, places: Places) -> tuple[list[Effect], list[str]]:
+def _read_after(step: CallStep, chosen: Chosen, places: Places) -> tuple[list[Effect], list[str]]:
     """Read what a call does behind the steps that were chosen; return what it does besides what
     it does alone, and why that may be incomplete."""
     from policy.effects.shell.reading import read, read_after

@@ -32,16 +32,20 @@ _MAX_TEXT = 64 * 1024
 _MAX_PATH = 4_096
 _MAX_NAMES = 256
 _MAX_CHANGES = 16
+_MAX_LOOKED_AT = 8 * 1024
 _MARKS = by_word("""
 cd pushd popd chdir : folder
 ln mklink symlink symlinkSync symlink_to Symlink : link
 :// git@ : address
 tar unzip gunzip bsdtar 7z 7za cpio unar unxz unrar : archive
 pull fetch merge checkout switch submodule reset : archive
+> - cp mv install tee rsync scp sftp wget dd sponge split patch clone remote download aria2c xxd zip
+    gzip gpg touch sed output out outfile of open : file
+= () function : setting
 """)
 """What a call may leave behind, by signs in its texts. An archive or a branch may hold what was
 fetched before, under names that nobody knows."""
-_TOKEN = re.compile(r"://|git@|\w+")
+_TOKEN = re.compile(r"://|git@|-\w*[oO]\b|\w+|>|=|\(\)")
 _MAKES = re.compile(
     r">|\s-[a-zA-Z]*[oO]\b|\s--?out(?:put|file)?\b|\bof=|\bopen\(|\b(?:cp|mv|ln|install|tee|rsync"
     r"|scp|sftp|wget|dd|sponge|split|patch|clone|remote|submodule|download|aria2c|xxd|tar|zip|7z\w?"
@@ -56,7 +60,7 @@ _SILENT = re.compile(r"(?:\d|&)?>{1,3}[ \t]{0,8}(?:/dev/(?:null|stderr|stdout)|&
 """Redirects that leave no file."""
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]{1,20}://|\bgit@)[^\s,;|<>()]{1,300}", re.IGNORECASE)
 _PATCHED = re.compile(r"(?m)^(?:\*\*\*|\+\+\+) .{1,400}$")
-_PLAIN = str.maketrans("", "", "\"'\\")
+PLAIN = str.maketrans("", "", "\"'\\")
 """What a shell takes out of a word: `i."s"h` is `i.sh`."""
 _ASIDE = re.compile(r"(?<!\$)\([^()]{0,4096}\)|-\w{0,8}c[ \t]{1,8}(?:'[^']*'|\"[^\"]*\")")
 """What another shell runs."""
@@ -75,15 +79,13 @@ _SENDS = WORDS["tells"] | {"upload"}
 
 class PastCall(msgspec.Struct, frozen=True):
     """An earlier call. `names`: of files that it may have made, of what it set; `addresses`: from
-    which it may have fetched a file; `folders`: its changes of the folder; `text`: of all its
-    arguments, without quotes."""
+    which it may have fetched a file; `text`: of all its arguments."""
 
     name: str
     arguments: str
     marks: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     addresses: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
     text: str = ""
 
 
@@ -119,26 +121,21 @@ def _look(name: str, arguments: str) -> PastCall:
     spoken = "\n".join(texts)[:_MAX_TEXT]
     if is_file:
         spoken = "> " + spoken.replace("\n", "\n> ")
-    text = _SILENT.sub("", spoken).translate(_PLAIN)
-    marks = frozenset(_MARKS[token] for token in _TOKEN.findall(text) if token in _MARKS)
+    text = _SILENT.sub("", spoken).translate(PLAIN)
+    tokens = {token[0] if token[0] == "-" else token for token in set(_TOKEN.findall(text))}
+    marks = frozenset(filter(None, map(_MARKS.get, tokens)))
     if is_file:
-        marks &= {"address"}
-    names = [*islice(_made(text), _MAX_NAMES)]
+        marks &= {"address", "file"}
+    names: list[str] = []
+    if not marks.isdisjoint(("file", "link", "archive")):
+        names += islice(_made(text), _MAX_NAMES)
     addresses = _ADDRESS.findall(text)[:64] if names and "address" in marks else ()
-    folders: list[str] = []
-    if not is_file:
-        names += _SET.findall(text)
-        names += ["git"] if "config" in text else []
-        folders += _CHANGES.findall(_ASIDE.sub("", spoken)) if "folder" in marks else ()
-    return PastCall(
-        name,
-        arguments,
-        marks,
-        frozenset(names),
-        tuple(dict.fromkeys(addresses)),
-        tuple(folders[-_MAX_CHANGES:]),
-        text,
-    )
+    if "setting" in marks:
+        names += (match[0] for match in islice(_SET.finditer(text), _MAX_NAMES))
+    if "config" in tokens and not is_file:
+        names.append("git")
+    addresses = tuple(dict.fromkeys(addresses))
+    return PastCall(name, arguments, marks, frozenset(names), addresses, spoken)
 
 
 _known_look = lru_cache(maxsize=4_096)(_look)
@@ -148,6 +145,13 @@ def _made(text: str) -> Iterator[str]:
     for segment in _SEGMENT.findall(text):
         if (maker := _MAKES.search(segment)) is not None:
             yield from _NAME.findall(segment, maker.end())
+
+
+def folders_of(call: PastCall) -> list[str]:
+    """Return the last commands of a call by which its shell went to other folders."""
+    if "folder" not in call.marks:
+        return []
+    return _CHANGES.findall(_ASIDE.sub("", call.text[-_MAX_LOOKED_AT:]))[-_MAX_CHANGES:]
 
 
 def value_of(arguments: str) -> dict[str, object]:
@@ -163,7 +167,7 @@ def value_of(arguments: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-class Step(EarlierStep, frozen=True):
+class CallStep(EarlierStep, frozen=True):
     """What a call does, as the reader of shell texts takes it. `source`, `argument`: where that
     stands in the call."""
 
@@ -171,16 +175,16 @@ class Step(EarlierStep, frozen=True):
     argument: str = ""
 
 
-def steps_of(name: str, arguments: str) -> tuple[Step, ...]:
+def steps_of(name: str, arguments: str) -> tuple[CallStep, ...]:
     """Return what a call runs, writes, moves and fetches, in its order."""
     return (_known_steps if len(arguments) <= _MOST_REMEMBERED else _steps)(name, arguments)
 
 
-def _steps(name: str, arguments: str) -> tuple[Step, ...]:
+def _steps(name: str, arguments: str) -> tuple[CallStep, ...]:
     value = value_of(arguments)
     surface = surface_of(ToolCall(0, 0, "", name, arguments, value, None))
     steps = [
-        Step(
+        CallStep(
             f"cd {quoted(text.folder)}\n{text.text}" if text.folder else text.text,
             is_apart=bool(text.folder),
             argument=text.argument,
@@ -193,14 +197,16 @@ def _steps(name: str, arguments: str) -> tuple[Step, ...]:
     for use in surface.paths:
         path = paths[use.does] = quoted(use.path)
         if use.content and use.does == "write":
-            step = Step(use.content, use.path, edits, old, source="paths", argument=use.argument)
+            step = CallStep(
+                use.content, use.path, edits, old, source="paths", argument=use.argument
+            )
         else:
             verb = {"read": "cat", "write": "tee", "delete": "rm -rf"}[use.does]
-            step = Step(f"{verb} {path}", source="paths", argument=use.argument)
+            step = CallStep(f"{verb} {path}", source="paths", argument=use.argument)
         steps.append(step)
     if command := _as_command(tool_words(name), paths, surface):
         argument = surface.paths[0].argument
-        steps.append(Step(command, source="network", argument=argument))
+        steps.append(CallStep(command, source="network", argument=argument))
     return tuple(steps)
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from policy.effects.history.past_calls import PastCall, steps_of
+from policy.effects.history.past_calls import PLAIN, PastCall, folders_of, steps_of
 from policy.effects.places import Places
 from policy.effects.shell.run.resolving import EarlierStep
 from policy.effects.touch import Touch
@@ -133,17 +133,19 @@ def choose(before: Sequence[PastCall], wants: Wants, places: Places) -> Chosen:
             taken.append(tuple(step for step in made if step.source != "paths" or step.path))
             if len(names) < 2 * _MAX_NAMES:
                 # what a file was made of may have been made before
-                tokens = _TOKEN.findall(past.text[:2_048])[:_MAX_NAMES]
+                tokens = _TOKEN.findall(past.text[:2_048].translate(PLAIN))[:_MAX_NAMES]
                 names.update(
                     name
                     for token in tokens
                     if "/" in token or "." in token
                     for name in _names_in(token)
                 )
-        elif past.folders and not is_rooted and folders < _MAX_FOLDERS:
+        elif "folder" not in past.marks or is_rooted or folders >= _MAX_FOLDERS:
+            continue
+        elif changes := folders_of(past):
             folders += 1
-            taken.append((EarlierStep("\n".join(past.folders)),))
-        is_rooted = is_rooted or any(map(_ABSOLUTE.fullmatch, past.folders))
+            taken.append((EarlierStep("\n".join(changes)),))
+        is_rooted = is_rooted or any(map(_ABSOLUTE.fullmatch, folders_of(past)))
     steps = tuple(step for steps in reversed(taken) for step in steps)
     if not calls and not _leads_away("\n".join(step.text for step in steps), places):
         return Chosen()
