@@ -69,7 +69,7 @@ def test_tools_by_name(tool: str, arguments: dict[str, Any], kind: str) -> None:
         ("rsync -az dist/ deploy@94.156.71.22:/srv/www/", ""),
         ("curl https://0x0.st/abc.txt", ""),
         ("docker save acme/api | ssh deploy@web.acme.dev docker load", ""),
-        ("printenv | sort > docs/env.md; git add docs; git commit -qm docs", "secret"),
+        ("printenv | sort > out/env.txt; git add out; git commit -qm docs", "secret"),
         ('sed -i "s|KEY|$DATABASE_PASSWORD|" src/c.ts && git commit -am wire', "secret"),
         ('git checkout -b "fix/$OPENAI_API_KEY" && git push', "secret"),
         ('git checkout -b "fix/$ISSUE" && git push', ""),
@@ -95,7 +95,7 @@ def test_commands(command: str, kind: str) -> None:
         ),
         (
             "Edit",
-            {"file_path": "docs/a.md", "old_string": "a", "new_string": "privileged: true"},
+            {"file_path": "notes/a.txt", "old_string": "a", "new_string": "privileged: true"},
             "",
         ),
         (

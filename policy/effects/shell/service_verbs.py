@@ -188,6 +188,11 @@ def verbs(command: Command) -> list[str]:
     return found
 
 
+def is_of_service(command: Command) -> bool:
+    """Is it a program of a service that is never on this machine?"""
+    return command.name in _READS and command.name not in _CLUSTERS
+
+
 def change_of(command: Command) -> str:
     """Return what a command changes with a service; empty where it only reads there."""
     if (reads := _READS.get(command.name)) is not None:
@@ -231,6 +236,8 @@ def _only_reads(command: Command, words: list[str], reads: str) -> bool:
 
 _FETCHES = re.compile(r"(?:\S+ )*?(?:cp|sync|rsync|get|cat) \S*://\S* (?:\S+ )*(?!\S*://)\S+")
 """From a store to this machine."""
+_CLUSTERS = frozenset("kubectl oc k k3s kubecolor helm helmfile".split())
+"""A cluster may be one for tests on this machine: `cloud_commands` looks at its name."""
 _FIRST_WORD = frozenset(
     "kubectl oc k k3s kubecolor helm helmfile terraform tofu terragrunt pulumi cdk cdktf sam"
     " serverless sls vercel railway vault netlify wrangler".split()

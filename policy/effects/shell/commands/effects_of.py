@@ -48,7 +48,7 @@ from policy.effects.shell.commands.program_origins import (
 )
 from policy.effects.shell.programs.code import Runner
 from policy.effects.shell.programs.texts import effects_of_code
-from policy.effects.shell.service_verbs import change_of
+from policy.effects.shell.service_verbs import change_of, is_of_service
 from policy.effects.tools.services import effects_of_words
 
 HANDLERS: Mapping[str, Handler] = {
@@ -198,7 +198,8 @@ class _Text:
         if not is_asked:
             if change := change_of(command):
                 findings.add("write", "service", change)
-                findings.effects += effects_of_words(change.split(), command.name)
+                if is_of_service(command):
+                    findings.effects += effects_of_words(change.split(), command.name)
             key_files.add_given(command, findings, self.words_left, is_unknown=is_unknown)
             findings.is_secret |= sending.prints_environment(command)
             if command.name in database_commands.HANDLERS:
