@@ -51,6 +51,7 @@ def stored(path: str, content: str, scope: Scope = "project") -> StoredTexts:
         (".gitlab-ci.yml", "project", "test:\n  script:\n    - ls\n    - pwd\n", ("ls\npwd",)),
         ("Dockerfile", "project", 'FROM x\nRUN ls && \\\n  pwd\nCMD ["a"]\n', ("ls && \\\n  pwd",)),
         ("Makefile", "project", "all:\n\t@ls $$HOME\n", ("ls $HOME",)),
+        ("Makefile", "project", "x := $(shell ls)\ny != pwd\na: b; id\n", ("ls", "pwd", "id")),
         (
             "Makefile",
             "project",

@@ -197,7 +197,7 @@ def _move(word: Word, findings: Findings) -> None:
 def is_remote(word: Word) -> bool:
     """Is it `host:path`, `user@host:path` or a URL?"""
     return bool(
-        re.match(r"(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z)|[a-z]+://|.*@.*:", word.known)
+        re.match(r"(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z)|[a-z]+://|[^@]*+@[^:]*+:", word.known)
     ) and not word.known.startswith(("/", "./", "~"))
 
 

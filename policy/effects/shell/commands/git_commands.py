@@ -74,7 +74,7 @@ _SETTINGS: dict[str, Handler] = rows(
 ASKS := (?:--get|--list|--unset|--edit|--remove|-l|-e).*
 KEYS := (?i)(?:credential|http\..*extraheader).*
 NO_TLS := (?i)http(?:\..*)?\.sslverify
-THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
+THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|[^@]*+@[^:]*+:.*)
 RUNS := (?i)(?:core\.(?:pager|editor|sshcommand|fsmonitor|hookspath|gitproxy|askpass)|alias\..*
         |credential\..*helper|credential\.helper|sequence\.editor|pager\..*|diff\.(?:external
         |.*\.(?:textconv|command))|merge\..*\.driver|filter\..*\.(?:clean|smudge|process)
@@ -232,7 +232,7 @@ def _clone_behind(command: Command, args: Args, findings: Findings) -> None:
 
 _VERBS = rows(
     r"""
-THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
+THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|[^@]*+@[^:]*+:.*)
 SHARED := (?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod|release.*|trunk|stable
         |\*|refs/heads/\*)
 FORCED := (?s)\+*(?:.*:)?(?:refs/heads/)?(?:main|master|develop|dev|staging|production|prod

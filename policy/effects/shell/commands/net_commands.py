@@ -77,7 +77,7 @@ RUNS := (?is)(?:exec|system|shell):.*
 TUNNEL := none|ssh |nc |ncat |connect |cloudflared access|aws ssm|sh -c .?aws ssm
 DELETES := --delete|--delete-after|--delete-before|--delete-excluded|--delete-during|--del
         |--delete-delay
-THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|.*@.*:.*)
+THERE := (?!/|\./|\x7e)(?:(?:[\w.-]+@)?[\w.\[\]-]{2,}::?(?!//?\Z).*|[a-z]+://.*|[^@]*+@[^:]*+:.*)
 
 curl curlie : -d -F -T -o -H -u -x -A -e -b -c -K -m -X -w -r -C -E -U -y -Y -z -t -P --data --data-raw --data-binary
         --data-urlencode --data-ascii --json --form --form-string --upload-file --output --header --user --proxy

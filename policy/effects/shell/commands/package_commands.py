@@ -204,7 +204,7 @@ configured
     +
         text~(?i)strict-ssl[\s=]+false|trusted-host|ssl_verify[\s=]+false|unsafe-perm[\s=]+true|secure-http[\s=]+false|ssl-verify[\s=]+(?:0|false)
         -> defence unknown {}
-    text~(?i)(?:script-shell|node-options|git)[\s=]+\S*(?:/|--require|-r\s) -> persistence startup
+    text~(?i)(?:script-shell|node-options|git)[\s=]+[^\s/]{0,300}(?:/|--require|-r\s) -> persistence startup
         {}
 """
 )

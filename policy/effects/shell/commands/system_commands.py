@@ -43,11 +43,11 @@ VITAL := (?i)(?:ssh|sshd|crond?|anacron|atd|network(?:ing)?|networkmanager|syste
 VITAL_PROGRAM := (?:\.[*+]?|\^?\.\*\$?|systemd?|init|sshd|dbus-daemon|crond?|gnome-shell|Xorg
         |launchd)
 SETS_ID := [=+]?0?[4-7][0-7]{3}
-        |(?:.*,)?(?:[ugoa]*[ua][ugoa]*)?(?:[+=-][rwxXtugo]*)*[+=][rwxXtugo]*s.*
+        |(?:.*,)?(?:(?=[go]*+[ua])[ugoa]*+)?(?:[+=-][rwxXtugo]*)*[+=][rwxXtugo]*s.*
 LETS_WRITE := [=+]?[0-7]{0,4}[2367]
-        |(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][rxXstugo]*w.*
+        |(?:.*,)?(?=[ug]*+[oa])[ugoa]*+(?:[+=-][rwxXstugo]*)*[+=][rxXstugo]*w.*
 LETS_READ := [=+]?(?:[0-7]{0,4}[4-7]|[0-7]{0,3}[4-7][0-7])
-        |(?:.*,)?[ugoa]*[oa][ugoa]*(?:[+=-][rwxXstugo]*)*[+=][wxXstugo]*r.*
+        |(?:.*,)?(?=[ug]*+[oa])[ugoa]*+(?:[+=-][rwxXstugo]*)*[+=][wxXstugo]*r.*
 USUAL := [ugoa]*\+[rxX]+|0?[57]55|0?[46]44|(?!0+\Z)0?[67]?[0-7][05]0
 AWAY := (?s)(?!\.).*
 BECOMES := -u -g -p -C -h -r -t -s -c -U -D -R -T
