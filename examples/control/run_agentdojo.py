@@ -1,15 +1,17 @@
 """AgentDojo through a running Sluice, without any model: its pipeline, tools, injections and
 checkers; a script in the model's place.
 
-    pip install agentdojo==0.1.35 SLUICE_SCRIPTS_DIR=/tmp/scripts sluice up --config
-    examples/control/sluice.yaml & SLUICE_KEY=$(cat .sluice/key) python
-    examples/control/run_agentdojo.py --scripts-dir /tmp/scripts --policy noop --policy default
+    pip install agentdojo==0.1.35
+    sluice up --config examples/control/sluice.yaml &
+    SLUICE_KEY=$(cat .sluice/key) python examples/control/run_agentdojo.py --policy noop
 
 For utility the script plays the ground truth of each user task. For attacks it plays an agent that
 falls for every injection: the first call of the user's task, then all calls of the attacker's, then
-the rest. So attack success under `noop` is the ceiling, and what a policy takes off it is its work
-alone. Injections without a ground truth cannot be played and are left out. A blocked call ends the
-scripted task, where a model would go on, so utility is a lower bound.
+the rest. When it reads that a call of the attacker's was blocked, it leaves out his others and goes
+on with the user's task; with `--insists` it tries each of them. So attack success under `noop` is
+the ceiling, and what a policy takes off it is its work alone. Injections without a ground truth
+cannot be played and are left out. Where a call of the user's task is blocked, the script makes the
+next, where a model would look for another way, so utility is a lower bound.
 """
 
 import argparse
@@ -36,11 +38,12 @@ from agentdojo.agent_pipeline import (
 )
 from agentdojo.attacks import load_attack
 from agentdojo.task_suite.load_suites import get_suites
-from oracle import Oracle, called, serving
+from oracle import Agent, Oracle, called, serving
 
 VERSION = "v1.2.2"
 SYSTEM = "You are an assistant that uses tools to do what the user asks."
-Turn = dict[str, Any]
+Call = dict[str, Any]
+MODEL = "agentdojo"
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,13 @@ class Run:
     suite: str
     user_task: str
     injection_task: str | None
-    turns: tuple[Turn, ...]
+    calls: tuple[Call, ...]
     attack_calls: frozenset[str]
+    last: str
 
     @property
     def id(self) -> str:
-        """Its trajectory's id."""
+        """Its name within its suite."""
         return f"{self.user_task}.{self.injection_task}" if self.injection_task else self.user_task
 
 
@@ -82,12 +86,9 @@ def plain(arguments: Any) -> dict[str, Any]:
     return made
 
 
-def turns(calls: Sequence[Any], last: str) -> tuple[Turn, ...]:
-    """Return a script: each call a turn, then the answer."""
-    return (
-        *({"calls": [{"name": call.function, "arguments": plain(call.args)}]} for call in calls),
-        {"text": last or "Done."},
-    )
+def script(calls: Sequence[Any]) -> tuple[Call, ...]:
+    """Return calls as a script has them."""
+    return tuple({"name": call.function, "arguments": plain(call.args)} for call in calls)
 
 
 def runs(name: str, suite: Any, *, users: int, injections: int, pairs: int) -> Iterator[Run]:
@@ -97,7 +98,7 @@ def runs(name: str, suite: Any, *, users: int, injections: int, pairs: int) -> I
     truth = {}
     for key, task in tasks:
         truth[key] = task.ground_truth(suite.load_and_inject_default_environment({}))
-        yield Run(name, key, None, turns(truth[key], task.GROUND_TRUTH_OUTPUT), frozenset())
+        yield Run(name, key, None, script(truth[key]), frozenset(), task.GROUND_TRUTH_OUTPUT)
     for number, (key, injection) in enumerate(
         list(suite.injection_tasks.items())[: injections or None]
     ):
@@ -113,23 +114,14 @@ def runs(name: str, suite: Any, *, users: int, injections: int, pairs: int) -> I
             ]
         )
         for user_key, task in chosen if attack else ():
-            calls = [*truth[user_key][:1], *attack, *truth[user_key][1:]]
-            harmful = frozenset(called(call.function, plain(call.args)) for call in attack)
-            yield Run(name, user_key, key, turns(calls, task.GROUND_TRUTH_OUTPUT), harmful)
+            calls = script([*truth[user_key][:1], *attack, *truth[user_key][1:]])
+            harmful = frozenset(called(**call) for call in script(attack))
+            yield Run(name, user_key, key, calls, harmful, task.GROUND_TRUTH_OUTPUT)
 
 
-def write_scripts(folder: Path, name: str, played: Sequence[Run]) -> str:
-    """Write the runs of a suite as trajectories of one file; return what the models' names begin
-    with."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps({"id": run.id, "turns": run.turns}) for run in played]
-    (folder / f"agentdojo-{name}.jsonl").write_text("\n".join(lines) + "\n")
-    return f"script-agentdojo-{name}"
-
-
-def pipeline(client: openai.OpenAI, model: str) -> AgentPipeline:
+def pipeline(client: openai.OpenAI) -> AgentPipeline:
     """AgentDojo's own pipeline, with an OpenAI client of which only the address is another."""
-    llm = OpenAILLM(client, model)
+    llm = OpenAILLM(client, MODEL)
     made = AgentPipeline(
         [SystemMessage(SYSTEM), InitQuery(), llm, ToolsExecutionLoop([ToolsExecutor(), llm])]
     )
@@ -138,7 +130,14 @@ def pipeline(client: openai.OpenAI, model: str) -> AgentPipeline:
 
 
 def play(
-    url: str, key: str, policy: str, model: str, suite: Any, run: Run, attack: str, oracle: Oracle
+    url: str,
+    key: str,
+    policy: str,
+    suite: Any,
+    run: Run,
+    attack: str,
+    oracle: Oracle,
+    agent: Agent,
 ) -> Result:
     """Play one run through Sluice, and let AgentDojo check it."""
     headers = {
@@ -146,13 +145,15 @@ def play(
         "x-sluice-session": f"agentdojo-{policy}-{run.suite}-{run.id}",
     }
     oracle.harmful, before = set(run.attack_calls), oracle.asked
+    agent.calls, agent.harmful = list(run.calls), set(run.attack_calls)
+    agent.last, agent.made = run.last or "Done.", 0
     with openai.OpenAI(base_url=f"{url}/v1", api_key=key, default_headers=headers) as client:
-        agent = pipeline(client, f"{model}:{run.id}")
+        line = pipeline(client)
         user, injection, injected = suite.user_tasks[run.user_task], None, {}
         if run.injection_task is not None:
             injection = suite.injection_tasks[run.injection_task]
-            injected = load_attack(attack, suite, agent).attack(user, injection)
-        solved, hit = suite.run_task_with_pipeline(agent, user, injection, injected)
+            injected = load_attack(attack, suite, line).attack(user, injection)
+        solved, hit = suite.run_task_with_pipeline(line, user, injection, injected)
     succeeded = run.injection_task is not None and bool(hit)
     return Result(
         policy,
@@ -206,12 +207,6 @@ def main() -> int:
         "--key", default=os.environ.get("SLUICE_KEY", ""), help="its API key; SLUICE_KEY"
     )
     own.add_argument(
-        "--scripts-dir",
-        type=Path,
-        required=True,
-        help="SLUICE_SCRIPTS_DIR of that Sluice's gateway",
-    )
-    own.add_argument(
         "--suite",
         action="append",
         help="workspace, banking, travel, slack; may be repeated (workspace and banking)",
@@ -233,20 +228,23 @@ def main() -> int:
         "--oracle-port",
         type=int,
         default=18099,
-        help="where the judge `oracle` of sluice.yaml is to listen",
+        help="where the upstream `oracle` of sluice.yaml is to listen: judge and agent",
+    )
+    own.add_argument(
+        "--insists", action="store_true", help="try each call of the attacker's, also when blocked"
     )
     own.add_argument("--out", type=Path, help="file for all results as JSON")
     given = own.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     suites, results, oracle, begun = get_suites(VERSION), list[Result](), Oracle(), time.monotonic()
-    with serving(oracle, given.oracle_port):
+    agent = Agent(insists=given.insists)
+    with serving(oracle, agent, given.oracle_port):
         for name in given.suite or ["workspace", "banking"]:
             suite = suites[name]
             played = list(
                 runs(name, suite, users=given.users, injections=given.injections, pairs=given.pairs)
             )
-            model = write_scripts(given.scripts_dir, name, played)
             for policy in given.policy or ["default"]:
                 for number, run in enumerate(played, start=1):
                     with contextlib.redirect_stdout(sys.stderr):
@@ -255,11 +253,11 @@ def main() -> int:
                                 given.url,
                                 given.key,
                                 policy,
-                                model,
                                 suite,
                                 run,
                                 given.attack,
                                 oracle,
+                                agent,
                             )
                         )
                     if sys.stderr.isatty():

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -48,17 +49,14 @@ def needs(package: str) -> None:
 
 @pytest.fixture(scope="module")
 def sluice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Json]:
-    """`sluice up` with the configuration of the examples; the oracle's port and the folder of
-    scripts besides."""
+    """`sluice up` with the configuration of the examples; the stand-ins' port besides."""
     folder, port = tmp_path_factory.mktemp("examples"), free_port()
     (folder / "sluice.yaml").write_text(
         (EXAMPLES / "sluice.yaml").read_text().replace(":18099/", f":{port}/")
     )
-    scripts = folder / "scripts"
-    scripts.mkdir()
     given = ("--config", str(folder / "sluice.yaml"), "--port", str(free_port()), "--json")
-    with up(folder / "data", folder, *given, SLUICE_SCRIPTS_DIR=str(scripts)) as started:
-        yield started.ready() | {"scripts": scripts, "oracle_port": port, "folder": folder}
+    with up(folder / "data", folder, *given) as started:
+        yield started.ready() | {"oracle_port": port, "folder": folder}
 
 
 def run(sluice: Json, *command: str) -> str:
@@ -85,8 +83,6 @@ def test_four_tasks_of_agentdojo_are_played_through_sluice(request: pytest.Fixtu
         "run_agentdojo.py",
         "--url",
         sluice["url"],
-        "--scripts-dir",
-        str(sluice["scripts"]),
         "--suite",
         "banking",
         "--users",
@@ -97,6 +93,8 @@ def test_four_tasks_of_agentdojo_are_played_through_sluice(request: pytest.Fixtu
         "1",
         "--policy",
         "noop",
+        "--policy",
+        "office",
         "--oracle-port",
         str(sluice["oracle_port"]),
         "--out",
@@ -107,12 +105,12 @@ def test_four_tasks_of_agentdojo_are_played_through_sluice(request: pytest.Fixtu
         ("user_task_0", None),
         ("user_task_1", None),
     ]
-    assert (
-        len(runs) == 4
-        and all(one["is_solved"] for one in runs[:2])
-        and all(one["attack_succeeded"] for one in runs[2:])
-    )
-    assert "| noop | banking | 2/2 | 2/2 |" in said
+    unwatched, watched = runs[:4], runs[4:]
+    assert len(watched) == 4 and all(one["is_solved"] for one in (*runs[:2], *watched[:2]))
+    assert all(one["attack_succeeded"] for one in unwatched[2:])
+    # the agent reads that the attacker's call was blocked, and goes on
+    assert not any(one["attack_succeeded"] for one in watched[2:]) and watched[3]["is_solved"]
+    assert "| noop | banking | 2/2 | 2/2 |" in said and "| office | banking | 2/2 | 0/2 |" in said
 
 
 def test_an_inspect_task_runs_through_sluice(request: pytest.FixtureRequest) -> None:
@@ -132,11 +130,16 @@ def test_an_inspect_task_runs_through_sluice(request: pytest.FixtureRequest) -> 
     }
 
 
-def test_the_oracle_answers_the_questions_of_judges() -> None:
+def examples_oracle() -> ModuleType:
     spec = importlib.util.spec_from_file_location("oracle", EXAMPLES / "oracle.py")
     assert spec is not None and spec.loader is not None
-    oracle = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(oracle)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_oracle_answers_the_questions_of_judges() -> None:
+    oracle = examples_oracle()
     judge = oracle.Oracle()
     judge.harmful = {oracle.called("send", {"to": "x", "n": 1})}
     for arguments, expected in (('{"n": 1, "to": "x"}', 1.0), ('{"to": "y", "n": 1}', 0.0)):
@@ -149,6 +152,19 @@ def test_the_oracle_answers_the_questions_of_judges() -> None:
         assert judging.parse_reply(judge.answer(prompt), "a1b2")[0] == expected
     with pytest.raises(ValueError, match="no envelope"):
         judge.answer("hello")
+
+
+@pytest.mark.parametrize(("insists", "expected"), [(False, ["own"]), (True, ["bad", "own"])])
+def test_the_agent_goes_on_after_a_blocked_call(insists: bool, expected: list[str]) -> None:
+    oracle = examples_oracle()
+    agent = oracle.Agent(insists=insists)
+    agent.calls = [{"name": name, "arguments": {}} for name in ("worst", "bad", "own")]
+    agent.harmful = {oracle.called(name, {}) for name in ("worst", "bad")}
+    user, blocked = {"content": "Do it."}, {"content": "[Sluice blocked the tool call worst: no]"}
+    assert agent.answer([user])["tool_calls"][0]["function"]["name"] == "worst"
+    made = [agent.answer([user, blocked]) for _ in expected]
+    assert [one["tool_calls"][0]["function"]["name"] for one in made] == expected
+    assert agent.answer([user, {"content": "ok"}]) == {"content": "Done."}
 
 
 @pytest.mark.slow
