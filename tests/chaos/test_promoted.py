@@ -54,6 +54,9 @@ def test_after_a_failover_every_call_is_right_on_record_or_named(tmp_path: Path,
             what="the stale processes stop",
         )
         fault.ended = time.monotonic()
+        # what is left has fewer workers than before, on a machine that runs other tests: one that is
+        # late for its lease is rightly taken for dead
+        breaker.faults.append(Fault("policy workers are fewer", fault.ended, float("inf"), False))
         load.wait(90)
         load.stop(timeout_s=60)
         with client(replica) as store, database(postgres) as connection:
@@ -62,7 +65,7 @@ def test_after_a_failover_every_call_is_right_on_record_or_named(tmp_path: Path,
         # what a call lacks is named when it is sealed
         wait_for(
             lambda: rows(postgres.url, UNSEALED) == [(0,)],
-            timeout_s=NAMED_S,
+            timeout_s=2 * NAMED_S,
             what="a seal for each call",
         )
         code, said = verified(postgres.url)
