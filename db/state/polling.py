@@ -1,4 +1,5 @@
-"""Polls PostgreSQL for a running gateway: the active keys, and the migration of the database.
+"""Small questions of running gateways and policy workers to PostgreSQL: the active keys, the
+migration of the database, what a session was given.
 
 Has its own connection: auditors who use all others must not delay the revocation of a key. Must not
 know: SQLAlchemy, whose import would take half of a gateway's start.

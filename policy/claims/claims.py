@@ -65,8 +65,9 @@ NO_CLAIMS = ProjectClaims()
 
 def mark_of(roots: Iterable[str], tool: str, arguments: Mapping[str, object]) -> str:
     """Return what stands for a call in a project: the same for the same tool and arguments, but for
-    what only explains them. Empty without a project."""
-    meant = {name: value for name, value in arguments.items() if name not in _EXPLAINS}
+    what only explains a command. Empty without a project."""
+    explains = _EXPLAINS if "command" in arguments else ()
+    meant = {name: value for name, value in arguments.items() if name not in explains}
     named = sorted(roots)
     text = json.dumps([named, tool, meant], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if named else ""

@@ -481,3 +481,8 @@ def test_a_mark_stands_for_a_call_in_a_project_and_not_for_its_explanation() -> 
     ]
     assert len({mark, *others}) == 7
     assert mark_of((), "Bash", call) == ""
+    # where no command is explained, it is what the call says
+    issue = {"title": "t", "description": "a"}
+    assert mark_of(("/srv/app",), "open", issue) != mark_of(
+        ("/srv/app",), "open", issue | {"description": "b"}
+    )
