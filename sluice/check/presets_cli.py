@@ -90,6 +90,10 @@ def step_of(name: str, assignments: Sequence[str], option: str) -> PolicyStep:
             options[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise SettingsError(f"{option} {key}: its value is not YAML") from None
+    try:
+        preset_files.preset(name)
+    except PolicyFailed as error:
+        raise SettingsError(error.message) from error
     return PolicyStep.model_validate({"use": preset_files.USE, "name": name, **options})
 
 

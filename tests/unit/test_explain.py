@@ -84,7 +84,9 @@ def test_wrong_use_says_what_is_wrong(options: dict[str, Any]) -> None:
         run(**options)
 
 
-@pytest.mark.parametrize("options", [{"preset": "nope"}, {"options": ["projct=x"]}])
+@pytest.mark.parametrize(
+    "options", [{"preset": "nope"}, {"preset": "cloud:a=b"}, {"options": ["projct=x"]}]
+)
 def test_policies_that_cannot_be_loaded_are_mistakes(options: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         run("ls", **{"preset": "coding-agent", **options})
