@@ -35,10 +35,10 @@ from settings.pages import Pages
 from settings.retention import Retention
 from settings.upstreams import Upstream as Upstream
 
-Role = Literal["client", "auditor", "admin", "monitor"]
+Role = Literal["client", "auditor", "admin", "monitor", "approver"]
 """client: makes calls. auditor: reads the record. admin: reads its pages too, switches debug logs
 and sees who read what. monitor: reads figures (/metrics) and no content of calls; auditors may
-too."""
+too. approver: decides about tool calls that wait for people, and reads those."""
 Durability = Literal["default", "relaxed", "strict"]
 NoticeForm = Literal["full", "plain", "silent"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -180,7 +180,7 @@ class Key(_Strict):
         tuple[Role, ...],
         Setting(
             "role",
-            "client, auditor, admin or monitor; may be repeated.",
+            "client, auditor, admin, monitor or approver; may be repeated.",
             f"a role is one of {', '.join(get_args(Role))}",
         ),
     ] = ("client",)

@@ -110,6 +110,10 @@ _WORK = """
             DELETE FROM {schema}.audit_reviews WHERE call_id < bound;
             DELETE FROM {schema}.audits WHERE call_id < bound;
             DELETE FROM {schema}.labels WHERE call_id < bound;
+            IF to_regclass('{schema}.approvals') IS NOT NULL THEN
+                DELETE FROM {schema}.approval_asks WHERE call_id < bound;
+                DELETE FROM {schema}.approvals WHERE call_id < bound;
+            END IF;
             DELETE FROM {schema}.dead_letters WHERE "left"(call_id, 36) COLLATE "C" < bound::text
                 AND "left"(call_id, 36) ~ '^[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}$';
             DELETE FROM {schema}.debug_switches WHERE until < day::timestamp AT TIME ZONE 'UTC';

@@ -15,7 +15,7 @@ READER = "sluice_reader"
 """Role of gateways, of policy workers and of the process of the pages: may read. Grant it to their
 logins."""
 REVIEWER = "sluice_reviewer"
-"""Role of the audit API besides: may add reviews, by a function. Grant it to the login of the
+"""Role of the audit API besides: may add reviews and decide approvals, by functions. Grant it to the login of the
 pages."""
 NOTER = "sluice_noter"
 """Role of whoever shows content besides: may note that it was read. Grant it to the login of the
@@ -51,6 +51,9 @@ OF_FUNCTIONS = (
     "usage_hours",
     "judge_hours",
     "door_counts",
+    "approvals",
+    "approval_asks",
+    "approval_votes",
 )
 """Tables that the functions in the database write, and no login."""
 TABLES = (*INSERTED, *OF_PAGES, *OF_FUNCTIONS, "api_keys")
@@ -68,7 +71,9 @@ _RIGHTS: dict[str, tuple[str, ...]] = {
             " sluice_ensure_partitions(date, integer, text), sluice_ensure_reads(date, integer),"
             " sluice_queue_audits(uuid[]), sluice_roll_up(timestamptz), sluice_hold_redis(bigint,"
             " text), sluice_count_door(text, timestamptz, text[], text[], bigint[]),"
-            " sluice_trim_debug_logs(integer, bigint)"
+            " sluice_trim_debug_logs(integer, bigint), sluice_use_approval(text, uuid, integer),"
+            " sluice_ask_people(text, uuid, integer, integer, integer, integer, bytea, bytea, text,"
+            " text, text, text, text, text, text, text, bytea, text, text, integer, text)"
         ),
     ),
     READER: (
@@ -78,7 +83,10 @@ _RIGHTS: dict[str, tuple[str, ...]] = {
         ),
     ),
     REVIEWER: (
-        "EXECUTE ON FUNCTION sluice_review(uuid, integer, text, text, text, text, boolean)",
+        (
+            "EXECUTE ON FUNCTION sluice_review(uuid, integer, text, text, text, text, boolean),"
+            " sluice_decide_approval(text, text, text, text, text, bytea)"
+        ),
     ),
     NOTER: ("INSERT ON reads",),
     PAGES: (

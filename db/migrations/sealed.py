@@ -132,6 +132,12 @@ BEGIN
     UPDATE {schema}.labels l SET note = '' WHERE l.call_id = given AND l.note <> '';
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
+    IF to_regclass('{schema}.approvals') IS NOT NULL THEN
+        -- what it waited for cannot be decided any more
+        DELETE FROM {schema}.approvals a WHERE a.call_id = given;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        total := total + n;
+    END IF;
     -- the path of a session's page has its name, which is content
     UPDATE {schema}.reads r SET filters = '', path = coalesce(substring(r.path
         FROM '^/debug/sessions/[^/]*/'), r.path)

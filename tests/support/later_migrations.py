@@ -12,7 +12,7 @@ INDEXES = """
 from alembic import op
 from db.migrations.indexing import change_briefly, create_index, create_plain_index, drop_index
 
-revision, down_revision = "r0003", "r0002"
+revision, down_revision = "r0099", "r0003"
 INDEXES = (
     ("calls_upstream_idx", "calls", "(upstream, call_id)"),
     ("tool_calls_executor_idx", "tool_calls", "(executor, call_id)"),
@@ -38,9 +38,9 @@ def downgrade():
 
 
 def add_migration(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process know one more migration, `r0003`, until the test ends."""
+    """Let this process know one more migration, `r0099`, until the test ends."""
     scripts = shutil.copytree(place.SCRIPTS, folder / "scripts")
-    (scripts / "versions" / "r0003_later.py").write_text(text)
+    (scripts / "versions" / "r0099_later.py").write_text(text)
     for module in (place, migrate):
         monkeypatch.setattr(module, "SCRIPTS", scripts)
-    assert migrate.head() == "r0003"
+    assert migrate.head() == "r0099"

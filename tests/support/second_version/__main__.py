@@ -36,7 +36,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         scripts = shutil.copytree(place.SCRIPTS, Path(folder) / "scripts")
-        (scripts / "versions" / "r0003_second.py").write_text(MIGRATION)
+        (scripts / "versions" / "r0099_second.py").write_text(MIGRATION)
         place.SCRIPTS = scripts
         steps = importlib.import_module("tests.support.second_version.steps")
         for line in sys.stdin:
