@@ -10,9 +10,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
+import msgspec
+
 from policy.base import NOTHING_BEFORE, Judgement
 from policy.judging.answer_so_far import AnswerHistory
 from policy.schemas.schemas import ToolSchemas
+from policy.session import approvals
 from policy.session.answer import metadata, toolcalls
 from policy.session.answer.attachments import Attachments
 from policy.session.answer.call_pairs import Pairs
@@ -27,7 +30,7 @@ from policy.session.effects import JudgeRequest
 from protocol.bounds import MAX_OPEN_ASKS, MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop
-from protocol.records import ToolReleaseRecord
+from protocol.records import ApprovalUseRecord, ToolReleaseRecord
 from protocol.request import ChatRequest, Tool
 
 _CALL_BYTES = 4 * 1024
@@ -282,17 +285,17 @@ class CallFlow:
         self._on_decision(slot, at)
         self._ask_next()
 
-    def committed(self, key: int, ok: bool, at: int) -> None:
-        """Take the commit of a tool call's record; not `ok` means that it was not waited for any
-        longer."""
+    def committed(self, key: int, fault: str, at: int) -> None:
+        """Take the commit of a tool call's record; `fault` is the reason for which it is not
+        released all the same, if there is one."""
         slot = self.slots.by_key.get(key)
         if type(slot) is not CallSlot or slot.done or slot.phase != "decided":
             return
         if slot.final.verdict == "block":
             return
-        if not ok:
-            slot.decide(Decided.deny("audit_unavailable", policy=slot.final.policy))
-            self._outbox.block_record(slot, "block", "audit_unavailable", "")
+        if fault:
+            slot.decide(Decided.deny(fault, policy=slot.final.policy))
+            self._outbox.block_record(slot, "block", fault, "")
         self._on_commit(slot, at)
 
     def _on_decision(self, slot: CallSlot, at: int) -> None:
@@ -302,6 +305,12 @@ class CallFlow:
             self._questions.open(slot.key)
             call_id = self._outbox.call.call_id
             request = JudgeRequest(call_id, slot.key, decision.step, decision.question)
+            if decision.asked_people is not None:
+                request = msgspec.structs.replace(request, is_for_people=True)
+                _, ask, approval = decision.asked_people
+                self._outbox.records.append(
+                    approvals.record_of(self.call, decision.call, ask, approval)
+                )
             self._outbox.asks.append(request)
             return
         self._questions.close(slot.key)
@@ -317,7 +326,15 @@ class CallFlow:
             if misfit is not None:
                 slot.decide(misfit)
                 arguments = None
-        wait = arguments is not None and self.call.durable
+        # used once: whatever the durability, it goes out when the record has it so
+        approval_id = slot.final.approval_id
+        wait = arguments is not None and (self.call.durable or bool(approval_id))
+        if wait and approval_id:
+            self._outbox.records.append(
+                ApprovalUseRecord(
+                    approval_id=approval_id, call_id=self.call.call_id, block=slot.key
+                )
+            )
         if decision is not None and decision.choices:
             # with the call's own record, so that nothing goes out whose scores are not on record
             self._outbox.records += toolcalls.chosen(
