@@ -24,11 +24,12 @@ from policy.base import (
 from policy.scores import ProtocolChoice
 from policy.session import approvals, hook_checks, nonces
 from policy.session.chain import Chain
+from policy.session.effects import CallInfo, JudgeRequest
 from policy.session.faults import fault, policy_name
 from protocol.bounds import MAX_ASKS
 from protocol.bytes.json_strict import AmbiguousJson
-from protocol.errors import TookTooLong
-from protocol.records import VerdictName
+from protocol.errors import LocalProtocolError, TookTooLong
+from protocol.records import ApprovalRecord, VerdictName
 from protocol.requests.copies import copied_json
 
 _VERDICTS = Allow, Block, Replace, Defer, Ask, AskJudge
@@ -320,6 +321,19 @@ class Decision:
                 self._block(earlier, Block("conflict"))
                 return
         self._at += 1
+
+    def request(self, info: CallInfo) -> tuple[JudgeRequest, ApprovalRecord | None]:
+        """Return the question that is open, and where people answer it what goes on record
+        first. Raises LocalProtocolError where none is."""
+        if self.question is None:
+            raise LocalProtocolError("a call without a question asks nobody")
+        asked = self.asked_people
+        request = JudgeRequest(
+            info.call_id, self._call.block, self.step, self.question, 0, asked is not None
+        )
+        if asked is None:
+            return request, None
+        return request, approvals.record_of(info, self._call, *asked[1:])
 
     @property
     def call(self) -> ToolCall:

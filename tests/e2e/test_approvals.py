@@ -60,7 +60,7 @@ def deleted(
     headers = {"x-api-key": key, "x-sluice-policy": series, "x-sluice-session": "s1"}
     answer = httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=60)
     assert answer.status_code == 200, answer.text
-    got = {"call_id": answer.headers["x-sluice-call-id"], "text": "", "calls": []}
+    got: dict[str, Any] = {"call_id": answer.headers["x-sluice-call-id"], "text": "", "calls": []}
     if not stream:
         whole = answer.json()
         got["stop"] = whole["stop_reason"]

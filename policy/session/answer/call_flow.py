@@ -10,12 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
-import msgspec
-
 from policy.base import NOTHING_BEFORE, Judgement
 from policy.judging.answer_so_far import AnswerHistory
 from policy.schemas.schemas import ToolSchemas
-from policy.session import approvals
 from policy.session.answer import metadata, toolcalls
 from policy.session.answer.attachments import Attachments
 from policy.session.answer.call_pairs import Pairs
@@ -26,7 +23,6 @@ from policy.session.answer.toolcalls import ProviderCall
 from policy.session.approved_tools import Approved
 from policy.session.chain import Chain
 from policy.session.decision import Decided, Decision
-from policy.session.effects import JudgeRequest
 from protocol.bounds import MAX_OPEN_ASKS, MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop
@@ -303,14 +299,9 @@ class CallFlow:
         decision = slot.decision
         if slot.decided is None and decision is not None and decision.question is not None:
             self._questions.open(slot.key)
-            call_id = self._outbox.call.call_id
-            request = JudgeRequest(call_id, slot.key, decision.step, decision.question)
-            if decision.asked_people is not None:
-                request = msgspec.structs.replace(request, is_for_people=True)
-                _, ask, approval = decision.asked_people
-                self._outbox.records.append(
-                    approvals.record_of(self.call, decision.call, ask, approval)
-                )
+            request, record = decision.request(self._outbox.call)
+            if record is not None:
+                self._outbox.records.append(record)
             self._outbox.asks.append(request)
             return
         self._questions.close(slot.key)
