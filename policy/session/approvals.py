@@ -41,8 +41,8 @@ class PeoplesAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _REASONS: dict[Outcome, str] = {
     "approved": "approved",
-    "denied": "denied",
-    "superseded": "superseded",
+    "denied": "approval_denied",
+    "superseded": "approval_superseded",
     "expired": "approval_expired",
     "pending": "approval_pending",
     "full": "approvals_full",

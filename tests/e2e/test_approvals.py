@@ -170,7 +170,7 @@ def test_a_denial_names_who_and_why_and_holds_for_the_same_call(
     assert got["calls"] == [] and "carol denied it: not on a Friday" in got["text"]
     assert "carol denied it" in deleted(product, folder)["text"]
     assert asked(product, folder) == [approval]
-    assert tool_call(product, got["call_id"])["reason"] == "denied"
+    assert tool_call(product, got["call_id"])["reason"] == "approval_denied"
 
 
 def test_edited_arguments_go_out_if_the_rules_let_them(
