@@ -95,7 +95,7 @@ class People:
             elif (answer := self._answer(waiting, rows.get(place))) is not None:
                 del self._waiting[place]
                 field = layout.judgement_field(waiting.ask.block, waiting.ask.step)
-                fact = _encode(judgement_of(answer))
+                fact = _encode(judgement_of(answer, time.monotonic() - waiting.begun))
                 self._calls.spawn(self._set(call, field, fact), "people's answer")
 
     def _answer(self, waiting: _Waiting, row: Mapping[str, Any] | None) -> PeoplesAnswer | None:
