@@ -58,15 +58,14 @@ _JUDGED = (
     " JOIN approvals a USING (call_id, block) WHERE a.approval_id = :id AND j.model <> 'people'"
     " ORDER BY j.step LIMIT :limit"
 )
-_COUNT = (
-    f"SELECT count(*) FROM approvals a WHERE {_IS['open']}"
+_OPEN = (
+    f"FROM approvals a WHERE {_IS['open']}"
     " AND (cast(:approver AS text) IS NULL OR a.approvers = '{}' OR :approver = ANY (a.approvers))"
 )
+_COUNT = f"SELECT count(*) {_OPEN}"
 _CHANGES = (
-    "SELECT count(*), coalesce(max(decided_at), '-infinity'), coalesce(max(at), '-infinity')"
-    f" FROM (SELECT a.decided_at, CASE WHEN {_IS['open']} THEN a.at END AS at FROM approvals a"
-    " WHERE a.outcome IS NULL AND now() < a.expires_at OR a.decided_at > now() - interval '1 hour')"
-    " AS changing"
+    "SELECT coalesce(md5(string_agg(a.approval_id || (SELECT count(*) FROM approval_votes v"
+    f" WHERE v.approval_id = a.approval_id), ' ' ORDER BY a.approval_id)), 'none') {_OPEN}"
 )
 
 
@@ -132,8 +131,8 @@ class ApprovalReader(NamedTuple):
         return int((await self._rows(_COUNT, {}))[0][0])
 
     async def changes(self) -> str:
-        """Return a text that changes as soon as one is asked, decided or expires."""
-        return " ".join(map(str, (await self._rows(_CHANGES, {}))[0]))
+        """Return a text that changes as soon as one is asked, decided or expires, or has a vote."""
+        return str((await self._rows(_CHANGES, {}))[0][0])
 
     async def _rows(self, statement: str, values: dict[str, Any]) -> list[Any]:
         named = None if self.approver is None else to_column(self.approver)

@@ -23,7 +23,7 @@ _VOTED: LiteralString = (
 )
 
 
-class Decision(NamedTuple):
+class ApproverDecision(NamedTuple):
     """What an approver says, and why. `arguments`: those that the call is to have instead."""
 
     vote: Vote
@@ -31,7 +31,7 @@ class Decision(NamedTuple):
     arguments: str | None = None
 
 
-def read_decision(vote: object, note: object, arguments: object) -> Decision:
+def read_decision(vote: object, note: object, arguments: object) -> ApproverDecision:
     """Return a decision, if it is right. Raises InvalidRequest."""
     word = next((word for word in VOTES if word == vote), None)
     if word is None:
@@ -41,7 +41,7 @@ def read_decision(vote: object, note: object, arguments: object) -> Decision:
     if len(to_column(note)) > MAX_NOTE_CHARS:
         raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
     if arguments is None:
-        return Decision(word, note.strip())
+        return ApproverDecision(word, note.strip())
     if word == "deny":
         raise InvalidRequest("go with approve alone", param="arguments")
     if not isinstance(arguments, str):
@@ -54,14 +54,14 @@ def read_decision(vote: object, note: object, arguments: object) -> Decision:
         raise InvalidRequest(
             f"must be one JSON object that every program reads alike: {error}", param="arguments"
         ) from None
-    return Decision(word, note.strip(), arguments)
+    return ApproverDecision(word, note.strip(), arguments)
 
 
 async def decide(
     database_url: str,
     approver: Auditor,
     approval_id: str,
-    decision: Decision,
+    decision: ApproverDecision,
     *,
     answer_s: float = 15.0,
 ) -> str:

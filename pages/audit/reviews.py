@@ -12,7 +12,7 @@ from uuid import UUID
 
 from starlette.requests import ClientDisconnect, Request
 
-from db.write.approvals import Decision, read_decision
+from db.write.approvals import ApproverDecision, read_decision
 from db.write.reviews import Auditor, Review, check
 from protocol.bounds import MAX_DECISION_BYTES, MAX_REVIEW_BYTES
 from protocol.bytes.json_strict import loads_body
@@ -44,7 +44,7 @@ def auditor_of(key: Key) -> Auditor:
     return Auditor(key.id, key.name)
 
 
-async def read_decision_body(request: Request, within_s: float) -> Decision:
+async def read_decision_body(request: Request, within_s: float) -> ApproverDecision:
     """Return what an approver decides. Raises InvalidRequest, TooLarge, TooSlow."""
     body = await _body(request, _DECISION_FIELDS, MAX_DECISION_BYTES, within_s)
     return read_decision(body.get("decision"), body.get("note", ""), body.get("arguments"))

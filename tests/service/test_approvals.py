@@ -11,7 +11,7 @@ import pytest
 
 from db.read.approvals import ApprovalReader
 from db.read.queries import AuditReader
-from db.write.approvals import Decision, decide
+from db.write.approvals import ApproverDecision, decide
 from db.write.reviews import Auditor
 from pages.audit.api import AuditApi
 from protocol.bounds import MAX_DECISION_BYTES, MAX_EDITED_BYTES
@@ -198,7 +198,7 @@ async def test_two_at_the_same_moment_get_one_outcome(url: str) -> None:
     ask(url, "apr_1")
     outcomes = await asyncio.gather(
         *(
-            decide(url, who, "apr_1", Decision("approve" if number % 2 else "deny"))
+            decide(url, who, "apr_1", ApproverDecision("approve" if number % 2 else "deny"))
             for number, who in enumerate(others)
         ),
         return_exceptions=True,
@@ -210,7 +210,7 @@ async def test_two_at_the_same_moment_get_one_outcome(url: str) -> None:
 async def test_what_cannot_be_stored_is_said(url: str) -> None:
     nowhere = "postgresql://nobody@127.0.0.1:1/none"
     with pytest.raises(AuditUnavailable, match="safe to send it again"):
-        await decide(nowhere, ANN, "apr_1", Decision("approve"), answer_s=2)
+        await decide(nowhere, ANN, "apr_1", ApproverDecision("approve"), answer_s=2)
 
 
 async def test_pages_of_the_list_and_what_happened_before(reader: AuditReader, url: str) -> None:
