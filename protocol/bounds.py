@@ -124,8 +124,6 @@ MAX_REVIEW_BYTES = 32 * 1024
 """An auditor's review of a decision."""
 MAX_DECISION_BYTES = 256 * 1024
 """A decision about a tool call that waits for people: edited arguments, escaped as JSON."""
-MAX_EDITED_BYTES = 64 * 1024
-"""Arguments that an approver puts in place of a call's."""
 MAX_PAGE = 1_000
 """Rows of one page of the audit API."""
 MAX_FILTER_CHARS = 1_000
@@ -243,6 +241,10 @@ MAX_TOOL_BYTES = 32 * 1024
 """Description and schema of a tool whose call is judged."""
 MAX_ANSWER_BYTES = 2**20
 """Names and arguments of the earlier calls of an answer that a judge is shown."""
+MAX_HELD_BYTES = 64 * 1024
+"""Arguments of a call that people are asked about: they must see all of them."""
+MAX_HELD_CALLS = 100
+"""Calls that one policy worker lets wait for people; the next end their turn at once."""
 MAX_OPEN_ASKS = 8
 """Open questions of one call to judges."""
 MAX_JUDGE_QUEUE = 2_000

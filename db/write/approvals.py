@@ -9,7 +9,7 @@ from typing import Any, Literal, LiteralString, NamedTuple
 from db.text import to_column
 from db.write.functions import stored
 from db.write.reviews import MAX_NOTE_CHARS, Auditor
-from protocol.bounds import MAX_EDITED_BYTES
+from protocol.bounds import MAX_HELD_BYTES
 from protocol.bytes.json_strict import AmbiguousJson, loads_call
 from protocol.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from protocol.records import to_bytes
@@ -46,8 +46,8 @@ def read_decision(vote: object, note: object, arguments: object) -> ApproverDeci
         raise InvalidRequest("go with approve alone", param="arguments")
     if not isinstance(arguments, str):
         raise InvalidRequest("must be the text of a JSON object", param="arguments")
-    if len(arguments) > MAX_EDITED_BYTES or len(to_bytes(arguments)) > MAX_EDITED_BYTES:
-        raise InvalidRequest(f"longer than {MAX_EDITED_BYTES:,} bytes", param="arguments")
+    if len(arguments) > MAX_HELD_BYTES or len(to_bytes(arguments)) > MAX_HELD_BYTES:
+        raise InvalidRequest(f"longer than {MAX_HELD_BYTES:,} bytes", param="arguments")
     try:
         loads_call(arguments)
     except AmbiguousJson as error:

@@ -14,7 +14,7 @@ from db.read.queries import AuditReader
 from db.write.approvals import ApproverDecision, decide
 from db.write.reviews import Auditor
 from pages.audit.api import AuditApi
-from protocol.bounds import MAX_DECISION_BYTES, MAX_EDITED_BYTES
+from protocol.bounds import MAX_DECISION_BYTES, MAX_HELD_BYTES
 from protocol.errors import AuditUnavailable
 from settings.config import Key, Role
 from tests.support.checks.asking import ask, expire
@@ -128,9 +128,9 @@ async def test_a_request_that_is_for_others_is_like_one_that_is_not_there(
         (APPROVE | {"arguments": '{"a": 1, "A": 2}'}, "arguments"),
         (APPROVE | {"arguments": '{"a": NaN}'}, "arguments"),
         (APPROVE | {"arguments": '{"a": ' * 70 + "1" + "}" * 70}, "arguments"),
-        (APPROVE | {"arguments": '{"a": "%s"}' % ("x" * MAX_EDITED_BYTES)}, "arguments"),
+        (APPROVE | {"arguments": '{"a": "%s"}' % ("x" * MAX_HELD_BYTES)}, "arguments"),
         (
-            APPROVE | {"arguments": '{"a": "%s"}' % ("\u20ac" * (MAX_EDITED_BYTES // 2))},
+            APPROVE | {"arguments": '{"a": "%s"}' % ("\u20ac" * (MAX_HELD_BYTES // 2))},
             "arguments",
         ),
     ],
