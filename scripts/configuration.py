@@ -27,6 +27,7 @@ from policy.patterns import NamePattern, Pattern, Re2
 from protocol.debug import Debug
 from protocol.dialects.table import DIALECTS
 from scripts.pages import DOCS, table, write_or_check
+from settings.approvals import Approvals, Notified
 from settings.config import (
     Beta,
     Config,
@@ -108,8 +109,11 @@ SECTIONS: dict[type[BaseModel], str] = {
     Key: "keys[]",
     Pages: "pages",
     Debug: "debug",
+    Approvals: "approvals",
+    Notified: "approvals: notify[]",
     Retention: "retention",
     rule_options.ToolRulesOptions: "tool_rules",
+    rule_options.ApprovalOptions: "tool_rules: approval",
     rule_options.Rule: "tool_rules: allow[]",
     rule_options.AskRule: "tool_rules: ask[]",
     rule_options.DenyRule: "tool_rules: deny[]",

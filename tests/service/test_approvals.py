@@ -172,6 +172,7 @@ async def test_two_are_needed_and_both_for_the_same_arguments(
     assert other.json()["error"]["code"] == "already_decided"
     assert (await say(client, "bob", "apr_1")).json()["state"] == "open", "for other arguments"
     ask(url, "apr_2", need=2)
+    answer = first
     for who in ("ann", "bob"):
         answer = await say(client, who, "apr_2", APPROVE | {"arguments": '{"to": "staging"}'})
     assert answer.json()["state"] == "approved" and answer.json()["is_edited"]
