@@ -31,6 +31,48 @@ _WEATHER: dict[str, Any] = {
     ],
 }
 
+_DEPLOY: dict[str, Any] = {
+    "model": "demo",
+    "stream": True,
+    "messages": [{"role": "user", "content": "deploy it"}],
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "deploy",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"to": {"enum": ["production"]}},
+                    "required": ["to"],
+                },
+            },
+        }
+    ],
+}
+_PEOPLE = "people"
+"""The series that asks people about a deployment."""
+
+
+def deploy_lines(
+    url: str, key: str, approver: str, data_dir: Path, *, has_pages: bool
+) -> list[str]:
+    """A tool call that waits for a person, and how that person decides, in another terminal or in a
+    browser."""
+    head = (
+        f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -H"
+        f" 'x-sluice-policy: {_PEOPLE}'"
+    )
+    run = f"SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice approvals"
+    return [
+        "A deployment waits until a person approves it:",
+        f"curl -sN {url}/v1/chat/completions {head} -d '{json.dumps(_DEPLOY)}'",
+        "To approve it, in another terminal; the stream above goes on:",
+        f"{run} list",
+        f"{run} approve ID",
+        *([f"or in a browser: {url}/debug/approvals   key: {approver}"] if has_pages else []),
+        "",
+    ]
+
 
 def curl_line(url: str, key: str) -> str:
     """A dangerous tool call, in the OpenAI dialect."""
@@ -55,6 +97,8 @@ class Shows:
     bash: str
     weather: str
     warning: str = ""
+    asks_people: bool = False
+    """Do the policies of the series `people` ask people about a deployment?"""
 
 
 def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) -> dict[str, Any]:
@@ -63,6 +107,18 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
     from sluice.check import check, policy_check, trial
 
     shown: dict[str, Any] = {}
+    if _PEOPLE in config.policies:
+        arguments_text = json.dumps({"to": "production"})
+        tried = trial.try_call(
+            config,
+            _PEOPLE,
+            "deploy",
+            arguments_text,
+            search_path=search_path,
+            ask=trial.demo_judgement,
+            messages=_DEPLOY["messages"],
+        )
+        shown["asks_people"] = tried.outcome == "held"
     for name, tool, arguments, message in (
         ("bash", "bash", {"command": "rm -rf /"}, _BASH["messages"]),
         ("weather", "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
@@ -113,6 +169,7 @@ def greeting(
     key: str,
     data_dir: Path,
     *,
+    approver: str = "",
     shows: Shows | None = None,
     has_demo: bool = True,
     has_pages: bool = True,
@@ -124,6 +181,8 @@ def greeting(
         lines += [shows.warning, ""]
     if shows is not None and has_demo:
         lines += [shows.bash, curl_line(url, key), "", shows.weather, python_line(url, key), ""]
+        if shows.asks_people and approver:
+            lines += deploy_lines(url, key, approver, data_dir, has_pages=has_pages)
     lines += [
         f'OpenAI SDK:     OpenAI(base_url="{url}/v1", api_key="{key}")',
         f'Anthropic SDK:  Anthropic(base_url="{url}", api_key="{key}")',
