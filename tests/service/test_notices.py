@@ -101,7 +101,7 @@ async def test_they_hear_that_people_are_asked_and_what_became_of_it(
 ) -> None:
     arguments = json.dumps({"token": GITHUB, "text": "x" * 2_000}).encode()
     async with sending(url, target(hook), slack(other)):
-        ask(url, "apr_1", arguments=arguments, why=f"it sends {GITHUB} <!channel> \u202e")
+        ask(url, "apr_1", arguments=arguments, why=f"sends {GITHUB} <!channel> \u202e")
         [asked] = await posted(hook, 1)
         assert (asked.path, asked.headers["content-type"]) == ("/in/?k=1", "application/json")
         body = read(asked)

@@ -88,7 +88,7 @@ def test_a_request_shows_what_is_needed_to_decide(product: Product, ann: httpx.C
         "&lt;b&gt;x&lt;/b&gt;",
         "deletes files",
         "ship it to",
-        "it changes production",
+        "It <bdi>would change production</bdi>",
         "deploys",
         "rm -rf /tmp/build",
         "data-until=",

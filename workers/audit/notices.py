@@ -143,7 +143,8 @@ def request(
     if to.form == "slack":
         text = f"{_escaped(notice.tool)} of {_escaped(notice.key)} {_WORDS[notice.state]}"
         by = f" by {_escaped(notice.decided_by)}" if notice.decided_by else ""
-        body = json.dumps({"text": f"{text}{by}: {_escaped(notice.why or notice.rule)}\n{link}"})
+        why = f"it {_escaped(notice.why)}" if notice.why else f"rule {_escaped(notice.rule)}"
+        body = json.dumps({"text": f"{text}{by}: {why}\n{link}"})
     else:
         fields = ("approval_id", "state", "tool", "key", "session", "rule", "why", "decided_by")
         values = {name: getattr(notice, name)[:_NAME_CHARS] for name in fields}

@@ -29,7 +29,7 @@ def ask(url: str, approval_id: str, **changes: Any) -> str:
         "executor": "client",
         "arguments": b'{"to": "production"}',
         "rule": "deploys",
-        "why": "it changes production",
+        "why": "would change production",
         "need": 1,
         "approvers": "",
     } | changes
