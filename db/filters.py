@@ -54,6 +54,11 @@ class CallState(StrEnum):
     """It did not; the reason says why."""
 
 
+ApprovalState = Literal["open", "approved", "denied", "superseded", "expired"]
+"""What a tool call that waits for people, or did, may be in."""
+APPROVAL_STATES: tuple[ApprovalState, ...] = get_args(ApprovalState)
+
+
 class Queued(StrEnum):
     """What a decision that is to be looked at may be in."""
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import click
 import typer
 
-from db.read.approvals import STATES
+from db.filters import APPROVAL_STATES
 from protocol.errors import (
     AuditUnavailable,
     Conflict,
@@ -23,7 +23,6 @@ from protocol.errors import (
     NotFound,
     PipelineError,
 )
-from sluice.agents.agent_key import ask, message, running
 from sluice.audit.audit_options import AsJson
 from sluice.audit.audit_run import fail, print_json, quiet_pipe
 from sluice.errors import SettingsError, StartError
@@ -64,8 +63,8 @@ def list_them(
         str,
         typer.Option(
             "--state",
-            help=f"all, or one of {', '.join(STATES)}.",
-            autocompletion=lambda: [*STATES, "all"],
+            help=f"all, or one of {', '.join(APPROVAL_STATES)}.",
+            autocompletion=lambda: [*APPROVAL_STATES, "all"],
         ),
     ] = "open",
     cursor: Annotated[str, typer.Option("--cursor", help="Where the last page ended.")] = "",
@@ -138,6 +137,9 @@ def _one(approval: str, body: Mapping[str, str] | None, as_json: bool) -> Item:
 
 def _ask(path: str, body: Mapping[str, str] | None, as_json: bool) -> Any:
     """Ask the gateway; errors end the program with their exit code."""
+    # with it come libraries that help does not need
+    from sluice.agents.agent_key import ask, message
+
     try:
         url, key = _place()
         status, _, answer = ask(url, f"/audit/approvals{path}", key, body)
@@ -163,6 +165,8 @@ def _refusal(status: int, words: str) -> PipelineError:
 def _place() -> tuple[str, str]:
     """The address of a gateway and the key of an approver: of the environment, else of the `sluice
     up` that runs here. Raises SettingsError."""
+    from sluice.agents.agent_key import running
+
     url, key = os.environ.get("SLUICE_URL", "").rstrip("/"), os.environ.get("SLUICE_KEY", "")
     up = running(load_settings()) if not (url and key) else None
     if up is not None:

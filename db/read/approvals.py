@@ -1,17 +1,16 @@
 """Tool calls that wait for people, and what became of them. Must not know: HTTP."""
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from db.engine import reading
+from db.filters import ApprovalState
 from db.read.json_rows import JsonObject, number, time
 from db.text import from_column, to_column
 from protocol.records import to_text
 
-ApprovalState = Literal["open", "approved", "denied", "superseded", "expired"]
-STATES: tuple[ApprovalState, ...] = get_args(ApprovalState)
 MOST_LISTED = 100
 _BEGINNING = 2_000
 """Bytes of arguments that a list shows."""

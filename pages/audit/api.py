@@ -27,9 +27,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from db.access_log import PageRead, note, of_item
 from db.engine import open_engine
-from db.filters import MAX_TEXT, NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
+from db.filters import (
+    APPROVAL_STATES,
+    MAX_TEXT,
+    NOT_A_CALL_ID,
+    Asked,
+    Filters,
+    ListName,
+    parse_filters,
+)
 from db.keyring import refusal
-from db.read.approvals import STATES, ApprovalReader
+from db.read.approvals import ApprovalReader
 from db.read.counts import parse_counts
 from db.read.export import export_lines
 from db.read.json_rows import JsonObject, dump_json
@@ -323,12 +331,12 @@ def _approvals_for(request: Request, key: Key) -> ApprovalReader:
 
 async def _approvals(request: Request, caller: Caller) -> Response:
     chosen = dict(request.query_params)
-    state = next((word for word in STATES if word == chosen.get("state")), None)
+    state = next((word for word in APPROVAL_STATES if word == chosen.get("state")), None)
     for name in chosen:
         if name not in ("state", "cursor"):
             raise InvalidRequest("unknown filter; known are state, cursor", param=name[:64])
     if "state" in chosen and state is None:
-        raise InvalidRequest(f"must be one of {', '.join(STATES)}", param="state")
+        raise InvalidRequest(f"must be one of {', '.join(APPROVAL_STATES)}", param="state")
     cursor = chosen.get("cursor", "")[:MAX_TEXT]
     return _content(request, await _approvals_for(request, caller).page(state, after=cursor))
 

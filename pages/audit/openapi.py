@@ -111,6 +111,11 @@ class Offer(NamedTuple):
     """A key needs one of them."""
 
     @property
+    def method(self) -> Literal["GET", "POST"]:
+        """What is sent is posted."""
+        return "GET" if self.body is None else "POST"
+
+    @property
     def options(self) -> dict[str, Any]:
         """What FastAPI needs to know of it for the document."""
         has_body = self.body is not None
@@ -123,11 +128,11 @@ class Offer(NamedTuple):
                 "content": {"application/json": {"schema": self.body}},
             }
         return {
-            "methods": ["POST" if has_body else "GET"],
+            "methods": [self.method],
             "summary": self.about,
             "openapi_extra": extra,
             "response_class": Response,
-            "operation_id": "_".join(re.findall(r"\w+", self.path)),
+            "operation_id": "_".join(re.findall(r"\w+", self.path)) + "_post" * has_body,
             "responses": (
                 {200: good}
                 | ({201: good} if has_body else {})

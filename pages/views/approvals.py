@@ -10,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from db.engine import reading
-from db.filters import Filters
-from db.read.approvals import STATES, ApprovalReader
+from db.filters import APPROVAL_STATES, Filters
+from db.read.approvals import ApprovalReader
 from db.read.call.story import read_overview
 from db.write.approvals import NO_APPROVAL, decide, read_decision
 from db.write.reviews import Auditor
@@ -44,9 +44,9 @@ async def list_approvals(asked: PageRequest) -> Page:
     """Those in one state, the newest first; first those that are open."""
     check_query(asked, "state", "cursor")
     chosen = asked.one("state", "open")
-    state = next((word for word in STATES if word == chosen), None)
+    state = next((word for word in APPROVAL_STATES if word == chosen), None)
     if state is None and chosen != "all":
-        raise InvalidRequest(f"must be all or one of {', '.join(STATES)}", param="state")
+        raise InvalidRequest(f"must be all or one of {', '.join(APPROVAL_STATES)}", param="state")
     approvals, cursor = _reader(asked), asked.one("cursor")
     changes = await approvals.changes()
     page = await approvals.page(state, after=cursor)
@@ -57,7 +57,7 @@ async def list_approvals(asked: PageRequest) -> Page:
         "waiting": waiting,
         "tabs": [
             (word, links.with_query(links.APPROVALS, {"state": word}), word == chosen, None, None)
-            for word in (*STATES, "all")
+            for word in (*APPROVAL_STATES, "all")
         ],
         "pager": {
             "shown": len(items),

@@ -25,7 +25,7 @@ from tests.support.checks.record import rows
 from tests.support.servers.receiver import Posted, Receiver, receiver
 from tests.support.waiting import wait_until
 from workers.audit import notices
-from workers.audit.notices import MAX_ANSWER_BYTES, PREVIEW_CHARS, TRIES, Notices
+from workers.audit.notices import MAX_ANSWER_BYTES, PREVIEW_CHARS, TRIES, NoticeSender
 
 PUBLIC = "https://sluice.example/pages"
 GITHUB = "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7cF0hJ3lM6"
@@ -58,7 +58,7 @@ def slack(hook: Receiver) -> dict[str, Any]:
 async def sending(url: str, *targets: dict[str, Any]) -> AsyncIterator[asyncio.Task[None]]:
     """What an audit writer does to notify them."""
     config = Config.model_validate({"approvals": {"public_url": PUBLIC, "notify": targets}})
-    made = Notices(Runtime(config=config, redis_url="", database_url=url), every_s=0.02)
+    made = NoticeSender(Runtime(config=config, redis_url="", database_url=url), every_s=0.02)
     task = asyncio.create_task(made.run())
     try:
         yield task

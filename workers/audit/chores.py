@@ -131,9 +131,9 @@ class Chores:
 
     async def _notice_loop(self) -> None:
         # its libraries are loaded where somebody is notified
-        from workers.audit.notices import Notices
+        from workers.audit.notices import NoticeSender
 
-        await Notices(self._settings).run()
+        await NoticeSender(self._settings).run()
 
     async def _missing_loop(self) -> None:
         """Say when records went away that nobody had committed: an ACL cannot keep from cutting a

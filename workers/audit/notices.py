@@ -63,7 +63,7 @@ class _Answer:
         """Nothing is left to do."""
 
 
-class Notices:
+class NoticeSender:
     """Sends what is due, of one writer."""
 
     def __init__(self, settings: Runtime, *, every_s: float = EVERY_S) -> None:
