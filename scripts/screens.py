@@ -138,7 +138,7 @@ _FIXED: dict[str, str | Callable[[re.Match[str]], str]] = {
     ),
     r'"created": ?\d+': '"created":1769855198',
     r"--cursor \S+": "--cursor lKVjYWxsc6RkZXNjxBABogVu20t5a5SwosfK4WoAAA",
-    r"(sluice/|sluice-up(?:-approver)? +)[0-9a-f]{16}": r"\g<1>0123456789abcdef",
+    r"(sluice/|sluice-up\S* +)[0-9a-f]{16}": r"\g<1>0123456789abcdef",
     r"chatcmpl-[0-9a-f]{24}": "chatcmpl-0123456789abcdef01234567",
 }
 """What is not the same each time, and what stands in its place."""
