@@ -10,8 +10,6 @@ MOST_TARGETS = 16
 
 
 def _check_url(url: str) -> str:
-    if not url.isascii():
-        raise ValueError("has characters beyond ASCII: write them escaped")
     check_base_url(url)
     return url
 
@@ -22,7 +20,7 @@ class Notified(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """Its name in logs."""
-    url: Annotated[str, AfterValidator(_check_url), Field(max_length=2_000)]
+    url: Annotated[str, AfterValidator(_check_url), Field(pattern=r"^[!-~]*$", max_length=2_000)]
     """Where to post to; it may be in a private network."""
     form: Literal["sluice", "slack"] = "sluice"
     """`sluice`: a signed JSON object (docs/run/approvals.md#notices). `slack`: what Slack's incoming
@@ -35,9 +33,7 @@ class Notified(BaseModel):
     def _signs(self) -> "Notified":
         if (self.form == "sluice") != bool(self.secret_env):
             raise ValueError(
-                "the form `sluice` is signed: name the variable with its secret as `secret_env`"
-                if self.form == "sluice"
-                else "the form `slack` is not signed: take `secret_env` out"
+                "`secret_env` goes with the form `sluice`, which is signed, and with that alone"
             )
         return self
 

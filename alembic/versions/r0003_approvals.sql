@@ -55,7 +55,7 @@ CREATE TABLE approval_votes (
     voter text NOT NULL,
     at timestamptz NOT NULL DEFAULT now(),
     vote text NOT NULL CHECK (vote IN ('approve', 'deny')),
-    note text NOT NULL CHECK (length(note) <= 2000),
+    note text NOT NULL CHECK (length(note) <= 10000),
     edited bytea CHECK (length(edited) <= 65536),
     PRIMARY KEY (approval_id, voter_id)
 );

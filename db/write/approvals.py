@@ -4,18 +4,17 @@ The function `sluice_decide_approval` checks who may decide and counts votes, al
 two approvers at the same moment get one outcome. Must not know: HTTP, Redis.
 """
 
-from typing import Any, Literal, LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 from db.text import to_column
 from db.write.functions import stored
-from db.write.reviews import MAX_NOTE_CHARS, Auditor
+from db.write.reviews import Auditor, read_note
 from protocol.bounds import MAX_HELD_BYTES
 from protocol.bytes.json_strict import AmbiguousJson, loads_call
 from protocol.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from protocol.records import to_bytes
 
-Vote = Literal["approve", "deny"]
-VOTES: tuple[Vote, ...] = ("approve", "deny")
+VOTES = ("approve", "deny")
 NO_APPROVAL = "there is no such request for approval"
 _DECIDE: LiteralString = "SELECT sluice_decide_approval(%s, %s, %s, %s, %s, %s)"
 _VOTED: LiteralString = (
@@ -26,27 +25,23 @@ _VOTED: LiteralString = (
 class ApproverDecision(NamedTuple):
     """What an approver says, and why. `arguments`: those that the call is to have instead."""
 
-    vote: Vote
+    vote: str
     note: str = ""
     arguments: str | None = None
 
 
 def read_decision(vote: object, note: object, arguments: object) -> ApproverDecision:
     """Return a decision, if it is right. Raises InvalidRequest."""
-    word = next((word for word in VOTES if word == vote), None)
-    if word is None:
+    if not isinstance(vote, str) or vote not in VOTES:
         raise InvalidRequest(f"must be {' or '.join(VOTES)}", param="decision")
-    if not isinstance(note, str):
-        raise InvalidRequest("must be text", param="note")
-    if len(to_column(note)) > MAX_NOTE_CHARS:
-        raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
+    words = read_note(note)
     if arguments is None:
-        return ApproverDecision(word, note.strip())
-    if word == "deny":
+        return ApproverDecision(vote, words)
+    if vote == "deny":
         raise InvalidRequest("go with approve alone", param="arguments")
     if not isinstance(arguments, str):
         raise InvalidRequest("must be the text of a JSON object", param="arguments")
-    if len(arguments) > MAX_HELD_BYTES or len(to_bytes(arguments)) > MAX_HELD_BYTES:
+    if len(to_bytes(arguments)) > MAX_HELD_BYTES:
         raise InvalidRequest(f"longer than {MAX_HELD_BYTES:,} bytes", param="arguments")
     try:
         loads_call(arguments)
@@ -54,7 +49,7 @@ def read_decision(vote: object, note: object, arguments: object) -> ApproverDeci
         raise InvalidRequest(
             f"must be one JSON object that every program reads alike: {error}", param="arguments"
         ) from None
-    return ApproverDecision(word, note.strip(), arguments)
+    return ApproverDecision(vote, words, arguments)
 
 
 async def decide(
@@ -64,9 +59,8 @@ async def decide(
     decision: ApproverDecision,
     *,
     answer_s: float = 15.0,
-) -> str:
-    """Store a decision; it is durable when this returns. Returns what became of the request:
-    `approved`, `denied`, or `counted` where more approvers are needed.
+) -> None:
+    """Store a decision; it is durable when this returns. The same once more changes nothing.
 
     Raises NotFound, also for a request that is for others; Forbidden for the key whose call waits;
     Conflict where it was decided or ended before; AuditUnavailable.
@@ -90,15 +84,11 @@ async def decide(
                 " approver",
                 code="own_call",
             )
-        case "same":
-            return "counted"
         case "other":
             raise Conflict(
                 "you decided otherwise before, and a decision stays", code="already_decided"
             )
-        case _ if has_voted:
-            return str(word)
-        case _:
+        case _ if not has_voted:
             raise Conflict(f"{_LATE[word]} before, so nothing was changed", code="already_decided")
 
 

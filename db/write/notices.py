@@ -50,14 +50,5 @@ class DueNotices(AuditConnection):
 
 
 def _notice(row: Any) -> DueNotice:
-    approval_id, about, tries, sent, state, arguments, expires_at, *texts = row
-    return DueNotice(
-        approval_id,
-        about,
-        tries,
-        sent,
-        state,
-        to_text(arguments),
-        expires_at,
-        *map(from_column, texts),
-    )
+    values = [*row[:5], to_text(row[5]), row[6], *map(from_column, row[7:])]
+    return DueNotice._make(values)

@@ -42,11 +42,16 @@ def check(label: object, note: object) -> tuple[Label, str]:
     known_label = next((candidate for candidate in LABELS if candidate == label), None)
     if known_label is None:
         raise InvalidRequest(f"must be one of {', '.join(LABELS)}", param="label")
+    return known_label, read_note(note)
+
+
+def read_note(note: object) -> str:
+    """Return a note, if it is one. Raises InvalidRequest."""
     if not isinstance(note, str):
         raise InvalidRequest("must be text", param="note")
     if len(note) > MAX_NOTE_CHARS:
         raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
-    return known_label, note.strip()
+    return note.strip()
 
 
 async def add_review(

@@ -28,12 +28,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from db.access_log import PageRead, note, of_item
 from db.engine import open_engine
 from db.filters import (
-    APPROVAL_STATES,
     MAX_TEXT,
     NOT_A_CALL_ID,
     Asked,
     Filters,
     ListName,
+    approval_state,
     parse_filters,
 )
 from db.keyring import refusal
@@ -323,26 +323,17 @@ async def _review(
     return _content(request, review_row, 201 if is_new else 200)
 
 
-def _approvals_for(request: Request, key: Key) -> ApprovalReader:
-    audit: AuditApi = request.app.state.audit
-    reads_all = {"auditor", "admin"} & {*key.roles}
-    return ApprovalReader(audit.reader.engine, None if reads_all else key.name)
-
-
-async def _approvals(request: Request, caller: Caller) -> Response:
+async def _approvals(request: Request, caller: Caller, reader: Reader) -> Response:
     chosen = dict(request.query_params)
-    state = next((word for word in APPROVAL_STATES if word == chosen.get("state")), None)
-    for name in chosen:
-        if name not in ("state", "cursor"):
-            raise InvalidRequest("unknown filter; known are state, cursor", param=name[:64])
-    if "state" in chosen and state is None:
-        raise InvalidRequest(f"must be one of {', '.join(APPROVAL_STATES)}", param="state")
-    cursor = chosen.get("cursor", "")[:MAX_TEXT]
-    return _content(request, await _approvals_for(request, caller).page(state, after=cursor))
+    if wrong := chosen.keys() - {"state", "cursor"}:
+        raise InvalidRequest("unknown filter; known are state, cursor", param=min(wrong)[:64])
+    state, cursor = approval_state(chosen.get("state", "all")), chosen.get("cursor", "")[:MAX_TEXT]
+    approvals = ApprovalReader.of(reader.engine, caller.name, caller.roles)
+    return _content(request, await approvals.page(state, after=cursor))
 
 
-async def _approval(request: Request, approval_id: str, caller: Caller) -> Response:
-    item = await _approvals_for(request, caller).one(approval_id)
+async def _approval(request: Request, approval_id: str, caller: Caller, reader: Reader) -> Response:
+    item = await ApprovalReader.of(reader.engine, caller.name, caller.roles).one(approval_id)
     if item is None:
         raise NotFound(NO_APPROVAL)
     return _content(request, item)
@@ -354,7 +345,7 @@ async def _decide(request: Request, approval_id: str, caller: Caller, reader: Re
     decision = await read_decision_body(request, audit.within_s)
     async with _place(request, audit.reviewing, "decisions are being stored"):
         await decide(reader.url, auditor_of(caller), approval_id, decision, answer_s=audit.within_s)
-    return await _approval(request, approval_id, caller)
+    return await _approval(request, approval_id, caller, reader)
 
 
 async def _counts(request: Request, reader: Reader) -> Response:

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
+from db.access_log import of_item
 from db.engine import reading
-from db.filters import APPROVAL_STATES, Filters
+from db.filters import APPROVAL_STATES, Filters, approval_state
 from db.read.approvals import ApprovalReader
 from db.read.call.story import read_overview
 from db.write.approvals import NO_APPROVAL, decide, read_decision
@@ -21,7 +22,7 @@ from pages.escape import UNSEEN, spelled
 from pages.page import Download, Page, PageRequest, Route, SeeOther, ShownContent
 from pages.views.call import check_query
 from pages.views.request import read_turns
-from protocol.errors import InvalidRequest, NotFound
+from protocol.errors import NotFound
 
 STREAM_S = 1800.0
 """After so long the stream ends, and the browser asks for the next one."""
@@ -29,52 +30,35 @@ LOOK_S = 1.0
 """How often it is looked whether something changed."""
 EVENTS = f"{links.APPROVALS}/events"
 ONE = f"{links.APPROVALS}/{{approval_id}}"
-MOST_EDITED = 16 * 1024
-"""Arguments up to so many bytes can be edited in a form, which is sent escaped."""
 _TRIED, _TRIED_BYTES = 10, 400
 _HIDDEN = re.compile(f"[{UNSEEN}]")
 
 
 def _reader(asked: PageRequest) -> ApprovalReader:
     who = asked.who
-    return ApprovalReader(asked.services.reader.engine, None if who.is_reader else who.key)
+    return ApprovalReader.of(asked.services.reader.engine, who.key, who.roles)
 
 
 async def list_approvals(asked: PageRequest) -> Page:
     """Those in one state, the newest first; first those that are open."""
     check_query(asked, "state", "cursor")
-    chosen = asked.one("state", "open")
-    state = next((word for word in APPROVAL_STATES if word == chosen), None)
-    if state is None and chosen != "all":
-        raise InvalidRequest(f"must be all or one of {', '.join(APPROVAL_STATES)}", param="state")
-    approvals, cursor = _reader(asked), asked.one("cursor")
-    changes = await approvals.changes()
-    page = await approvals.page(state, after=cursor)
-    items, waiting = page["items"], await approvals.count_open()
-    older = page["next_cursor"]
+    chosen, cursor, approvals = asked.one("state", "open"), asked.one("cursor"), _reader(asked)
+    waiting, changes = await approvals.changes()
+    page = await approvals.page(approval_state(chosen), after=cursor)
     values = {
-        "items": items,
+        **page,
         "waiting": waiting,
-        "tabs": [
-            (word, links.with_query(links.APPROVALS, {"state": word}), word == chosen, None, None)
-            for word in (*APPROVAL_STATES, "all")
-        ],
-        "pager": {
-            "shown": len(items),
-            "more": older is not None,
-            "newest": links.with_query(links.APPROVALS, {"state": chosen}) if cursor else None,
-            "older": older
-            and links.with_query(links.APPROVALS, {"state": chosen, "cursor": older}),
-        },
-        "events": EVENTS,
+        "states": (*APPROVAL_STATES, "all"),
+        "chosen": chosen,
+        "cursor": cursor,
         "changes": changes,
     }
-    called = [UUID(item["call_id"]) for item in items]
+    calls, rows = of_item(page)
     return Page(
         template="approvals.html",
         title=f"({waiting}) Approvals" if waiting else "Approvals",
         values=values,
-        shown=ShownContent(called, len(items)) if items else None,
+        shown=ShownContent(calls, rows) if rows else None,
     )
 
 
@@ -82,41 +66,27 @@ async def show_approval(asked: PageRequest) -> Page:
     """One, with its call, what led to it, and forms for who may decide."""
     check_query(asked)
     approvals = _reader(asked)
-    changes = await approvals.changes()
+    _, changes = await approvals.changes()
     item = await approvals.one(asked.params["approval_id"])
     if item is None:
         raise NotFound(NO_APPROVAL)
-    call_id = UUID(item["call_id"])
     async with reading(asked.services.reader.engine) as connection:
-        overview = await read_overview(connection, call_id)
+        overview = await read_overview(connection, UUID(item["call_id"]))
     turns = None if overview is None else (await read_turns(asked, overview))["request"]
-    tried = await _tried(asked, item)
-    text = item["arguments"]
-    who = asked.who
+    tried, text, size = await _tried(asked, item), item["arguments"], item["arguments_bytes"]
+    edited = item["edited"]
     values = {
         "item": item,
-        "side": arguments.one_side(
-            {"text": text, "size": item["arguments_bytes"], "cut": False, "tail": ""}
-        ),
-        "change": None
-        if item["edited"] is None
-        else arguments.compared(text, item["edited"])["lines"],
+        "side": arguments.one_side({"text": text, "size": size, "cut": False, "tail": ""}),
+        "change": None if edited is None else arguments.compared(text, edited)["lines"],
         "turns": turns["open"] if turns else [],
         "tried": tried,
-        "may_decide": "approver" in who.roles,
-        "is_own": who.key_id == item["key_id"] or who.key == item["key"],
-        "vote": next((vote for vote in item["votes"] if vote["voter"] == who.key), None),
-        "draft": visible(text) if item["arguments_bytes"] <= MOST_EDITED else None,
-        "events": EVENTS,
+        "draft": visible(text),
         "changes": changes,
     }
-    shown = {call_id, *(UUID(one["call_id"]) for one in (*tried, *item["earlier"]))}
-    return Page(
-        template="approval.html",
-        title=f"{spelled(item['tool'])[:60]} · approval",
-        values=values,
-        shown=ShownContent(sorted(shown), 1 + len(tried) + len(item["earlier"])),
-    )
+    shown = ShownContent(*of_item({"items": [item, *tried, *item["earlier"]]}))
+    title = f"{spelled(item['tool'])[:60]} · approval"
+    return Page(template="approval.html", title=title, values=values, shown=shown)
 
 
 async def _tried(asked: PageRequest, item: dict[str, Any]) -> list[dict[str, Any]]:
@@ -157,7 +127,7 @@ async def follow_approvals(asked: PageRequest) -> Download:
 async def _changes(approvals: ApprovalReader) -> AsyncIterator[bytes]:
     until, last = time.monotonic() + STREAM_S, ""
     while time.monotonic() < until:
-        changes = await approvals.changes()
+        _, changes = await approvals.changes()
         if changes != last:
             yield b"data: " + json.dumps(changes).encode() + b"\n\n"
         last = changes

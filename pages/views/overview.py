@@ -38,7 +38,7 @@ async def show_overview(asked: PageRequest) -> Page:
     values, newest, waiting, door, logs = await asyncio.gather(
         figures.look(),
         _newest(asked),
-        ApprovalReader(engine).count_open(),
+        ApprovalReader(engine).changes(),
         read_door(engine, now - timedelta(hours=1), now + timedelta(minutes=1)),
         newest_of_types(engine),
     )
@@ -55,7 +55,7 @@ async def show_overview(asked: PageRequest) -> Page:
         "doctor": values["doctor"].get("found"),
         "per_minute": values["record"].get("per_minute"),
         "not_released": newest,
-        "waiting": waiting,
+        "waiting": waiting[0],
         "events": EVENTS,
         "door": _door(door["items"]),
         "logs": logs,

@@ -58,14 +58,10 @@ def deploy_lines(
 ) -> list[str]:
     """A tool call that waits for a person, and how that person decides, in another terminal or in a
     browser."""
-    head = (
-        f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -H"
-        f" 'x-sluice-policy: {_PEOPLE}'"
-    )
     run = f"SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice approvals"
     return [
         "A deployment waits until a person approves it:",
-        f"curl -sN {url}/v1/chat/completions {head} -d '{json.dumps(_DEPLOY)}'",
+        curl_line(url, key, _DEPLOY, f"-sN -H 'x-sluice-policy: {_PEOPLE}'"),
         "To approve it, in another terminal; the stream above goes on:",
         f"{run} list",
         f"{run} approve ID",
@@ -74,10 +70,12 @@ def deploy_lines(
     ]
 
 
-def curl_line(url: str, key: str) -> str:
-    """A dangerous tool call, in the OpenAI dialect."""
+def curl_line(
+    url: str, key: str, body: dict[str, Any] = _BASH, options: str = "-s -w '\\n'"
+) -> str:
+    """A tool call in the OpenAI dialect, where nothing else is named a dangerous one."""
     head = f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json'"
-    return f"curl -s -w '\\n' {url}/v1/chat/completions {head} -d '{json.dumps(_BASH)}'"
+    return f"curl {options} {url}/v1/chat/completions {head} -d '{json.dumps(body)}'"
 
 
 def python_line(url: str, key: str) -> str:
@@ -107,31 +105,25 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
     from sluice.check import check, policy_check, trial
 
     shown: dict[str, Any] = {}
-    if _PEOPLE in config.policies:
-        arguments_text = json.dumps({"to": "production"})
-        tried = trial.try_call(
-            config,
-            _PEOPLE,
-            "deploy",
-            arguments_text,
-            search_path=search_path,
-            ask=trial.demo_judgement,
-            messages=_DEPLOY["messages"],
-        )
-        shown["asks_people"] = tried.outcome == "held"
-    for name, tool, arguments, message in (
-        ("bash", "bash", {"command": "rm -rf /"}, _BASH["messages"]),
-        ("weather", "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
+    for name, of, tool, arguments, messages in (
+        ("bash", series, "bash", {"command": "rm -rf /"}, _BASH["messages"]),
+        ("weather", series, "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
+        ("people", _PEOPLE, "deploy", {"to": "production"}, _DEPLOY["messages"]),
     ):
+        if of not in config.policies:
+            continue
         tried = trial.try_call(
             config,
-            series,
+            of,
             tool,
             json.dumps(arguments),
             search_path=search_path,
             ask=trial.demo_judgement,
-            messages=message,
+            messages=messages,
         )
+        if name == "people":
+            shown["asks_people"] = tried.outcome == "held"
+            continue
         is_lost = tried.outcome == "ask" and not check.can_judge(config, tried.judge)
         shown[name] = (
             f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"

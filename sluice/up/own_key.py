@@ -70,25 +70,17 @@ def own_policies(config: Config) -> list[str]:
 
 def with_keys(config: Config, key: str, approver: str) -> Config:
     """Return a configuration that has the keys of `sluice up` too."""
-    policies = tuple(own_policies(config))
-    generated = (
-        Key(
-            name=KEY_NAME,
-            sha256=hashlib.sha256(key.encode()).hexdigest(),
-            roles=("client", "auditor", "admin"),
-            policies=policies,
-        ),
-        Key(
-            name=APPROVER_NAME,
-            sha256=hashlib.sha256(approver.encode()).hexdigest(),
-            roles=("approver",),
-            policies=policies,
-        ),
+    may = tuple(own_policies(config))
+    others = [k for k in config.keys if k.name not in (KEY_NAME, APPROVER_NAME)]
+    client = Key(
+        name=KEY_NAME, sha256=_digest(key), roles=("client", "auditor", "admin"), policies=may
     )
-    names = {made.name for made in generated}
-    return config.model_copy(
-        update={"keys": (*(k for k in config.keys if k.name not in names), *generated)}
-    )
+    person = Key(name=APPROVER_NAME, sha256=_digest(approver), roles=("approver",), policies=may)
+    return config.model_copy(update={"keys": (*others, client, person)})
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def with_debug_logs(config: Config) -> Config:

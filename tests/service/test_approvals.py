@@ -119,7 +119,6 @@ async def test_a_request_that_is_for_others_is_like_one_that_is_not_there(
         (APPROVE | {"force": True}, "force"),
         (APPROVE | {"note": 1}, "note"),
         (APPROVE | {"note": "x" * 2_001}, "note"),
-        (APPROVE | {"note": "\x00" * 2_000}, "note"),
         ({"decision": "deny", "arguments": "{}"}, "arguments"),
         (APPROVE | {"arguments": {"to": "x"}}, "arguments"),
         (APPROVE | {"arguments": "[1]"}, "arguments"),
@@ -229,7 +228,7 @@ async def test_pages_of_the_list_and_what_happened_before(reader: AuditReader, u
     assert [(one["approval_id"], one["state"]) for one in newest["earlier"]] == [
         ("apr_3", "superseded")
     ]
-    before, count = await approvals.changes(), await approvals.count_open()
+    count, before = await approvals.changes()
     expire(url, "apr_0")
-    assert await approvals.changes() != before
-    assert (await approvals.count_open(), count) == (3, 4)
+    assert count == 4 and await approvals.changes() != (count, before)
+    assert (await approvals.changes())[0] == 3

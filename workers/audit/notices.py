@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 EVERY_S = 1.0
 POST_S = 5.0
 """How long one post may take. It is less than the first pause before a notice is due again."""
-TRIES = 5
 MOST_UNDER_WAY = 64
 """Notices that are being sent; others wait in the database."""
 MAX_ANSWER_BYTES = 16 * 1024
 PREVIEW_CHARS, _NAME_CHARS = 500, 200
+_FIELDS = "approval_id state tool key session rule why decided_by".split()
 _WORDS = {
     "open": "waits for approval",
     "approved": "was approved",
@@ -71,28 +71,28 @@ class NoticeSender:
         self._due = DueNotices(settings.database_url)
         self._every_s = every_s
         self._pool = Pool(connect_s=POST_S, first_byte_s=POST_S, idle_s=POST_S)
-        self._under_way = set[asyncio.Task[None]]()
+        self._under_way = 0
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
         """Send until cancelled."""
         try:
-            while True:
-                room = MOST_UNDER_WAY - len(self._under_way)
-                with contextlib.suppress(AuditUnavailable):
-                    async with self._turn:
-                        taken = await self._due.take(room) if room else []
-                    for notice in taken:
-                        task = asyncio.create_task(self._send(notice), name="notice")
-                        self._under_way.add(task)
-                        task.add_done_callback(self._under_way.discard)
-                await asyncio.sleep(self._every_s)
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    with contextlib.suppress(AuditUnavailable):
+                        for notice in await self._take():
+                            group.create_task(self._send(notice), name="notice")
+                    await asyncio.sleep(self._every_s)
         finally:
-            for task in self._under_way:
-                task.cancel()
-            await asyncio.gather(*self._under_way, return_exceptions=True)
             await self._pool.close()
             await self._due.close()
+
+    async def _take(self) -> list[DueNotice]:
+        room = MOST_UNDER_WAY - self._under_way
+        async with self._turn:
+            taken = await self._due.take(room) if room else []
+        self._under_way += len(taken)
+        return taken
 
     async def _send(self, notice: DueNotice) -> None:
         """Send one to all who have not got it. A request that ended before anybody heard of it is
@@ -105,9 +105,10 @@ class NoticeSender:
         notice = notice._replace(why=masked(notice.why[:PREVIEW_CHARS]))
         done = await asyncio.gather(*(self._post(one, notice, preview) for one in missing))
         sent = [*notice.sent, *(one.name for one, ok in zip(missing, done, strict=True) if ok)]
+        self._under_way -= 1
         with contextlib.suppress(AuditUnavailable):
             async with self._turn:
-                await self._due.mark(notice, sent, is_done=all(done) or notice.tries >= TRIES)
+                await self._due.mark(notice, sent, is_done=all(done))
 
     async def _post(self, to: Notified, notice: DueNotice, preview: str) -> bool:
         """Send it to one of them; says whether it was taken."""
@@ -117,13 +118,11 @@ class NoticeSender:
             async with asyncio.timeout(POST_S):
                 # one that closed its connection at that moment did not take it
                 await self._pool.post(origin, head, body, answer, when_again=lambda: None)
-            if 200 <= answer.status < 300:
+            if answer.status // 100 == 2:
                 return True
             error = f"status {answer.status}"
         except (PipelineError, ValueError, OSError, TimeoutError) as failure:
-            error = (
-                failure.message if isinstance(failure, PipelineError) else type(failure).__name__
-            )
+            error = str(failure) or type(failure).__name__
         log.warning(
             "a notice of an approval was not taken",
             extra={"action": "notify", "to": to.name, "count": notice.tries, "error": error},
@@ -141,22 +140,14 @@ def request(
     target = f"{url.path or '/'}{f'?{url.query}' if url.query else ''}"
     headers = {"content-type": "application/json"}
     if to.form == "slack":
-        text = f"{_escaped(notice.tool)} of {_escaped(notice.key)} {_WORDS[notice.state]}"
-        by = f" by {_escaped(notice.decided_by)}" if notice.decided_by else ""
-        why = f"it {_escaped(notice.why)}" if notice.why else f"rule {_escaped(notice.rule)}"
-        body = json.dumps({"text": f"{text}{by}: {why}\n{link}"})
+        by = f" by {notice.decided_by}" if notice.decided_by else ""
+        why = f"it {notice.why}" if notice.why else f"rule {notice.rule}"
+        text = f"{notice.tool} of {notice.key} {_WORDS[notice.state]}{by}: {why}"
+        body = json.dumps({"text": f"{_escaped(text)}\n{link}"})
     else:
-        fields = ("approval_id", "state", "tool", "key", "session", "rule", "why", "decided_by")
-        values = {name: getattr(notice, name)[:_NAME_CHARS] for name in fields}
-        body = json.dumps(
-            {
-                "event": notice.about,
-                **values,
-                "preview": preview,
-                "expires_at": notice.expires_at.isoformat(timespec="seconds"),
-                "url": link,
-            }
-        )
+        values = {name: getattr(notice, name)[:_NAME_CHARS] for name in _FIELDS}
+        more = {"preview": preview, "expires_at": notice.expires_at.isoformat(), "url": link}
+        body = json.dumps({"event": notice.about, **values, **more})
         at, key = str(int(time.time())), secret(None, to.secret_env)
         if not key:
             raise ValueError("no secret")
@@ -179,6 +170,6 @@ def _escaped(text: str) -> str:
     """Return text as Slack shows it as it is: no mention and no link, nothing that is not seen."""
     shown = "".join(
         character if character.isprintable() else f"\\u{ord(character):04x}"
-        for character in text[:_NAME_CHARS]
+        for character in text[:PREVIEW_CHARS]
     )
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
