@@ -96,3 +96,21 @@ class ApprovalVote(Base):
     vote: Mapped[str]
     note: Mapped[str]
     edited: Mapped[bytes | None]
+
+
+class ApprovalNotice(Base):
+    """A notice of an approval to those whom the configuration names: that people are asked, or what
+    became of it. `sent` names who has it; `due` is None for what is done."""
+
+    __tablename__ = "approval_notices"
+    __table_args__ = (
+        Index("approval_notices_due_idx", "due", postgresql_where=text("due IS NOT NULL")),
+    )
+
+    approval_id: Mapped[str] = mapped_column(
+        ForeignKey("approvals.approval_id", ondelete="CASCADE"), primary_key=True
+    )
+    about: Mapped[str] = mapped_column(primary_key=True)
+    due: Mapped[datetime | None]
+    tries: Mapped[int] = mapped_column(server_default="0")
+    sent: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{}")

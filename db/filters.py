@@ -54,6 +54,19 @@ class CallState(StrEnum):
     """It did not; the reason says why."""
 
 
+ApprovalState = Literal["open", "approved", "denied", "superseded", "expired"]
+"""What a tool call that waits for people, or did, may be in."""
+APPROVAL_STATES: tuple[ApprovalState, ...] = get_args(ApprovalState)
+
+
+def approval_state(text: str) -> ApprovalState | None:
+    """Return a state that is asked for; None for `all`. Raises InvalidRequest."""
+    state = next((word for word in APPROVAL_STATES if word == text), None)
+    if state is None and text != "all":
+        raise InvalidRequest(f"must be all or one of {', '.join(APPROVAL_STATES)}", param="state")
+    return state
+
+
 class Queued(StrEnum):
     """What a decision that is to be looked at may be in."""
 

@@ -240,6 +240,9 @@ def _wanted(words: str, tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Any
         tools, "get_weather", lambda tool: "weather" in lower and "weather" in tool.name.lower()
     )
     clock = _best(tools, "get_time", lambda tool: "time" in lower and "time" in tool.name.lower())
+    deploy = _best(
+        tools, "deploy", lambda tool: "deploy" in lower and "deploy" in tool.name.lower()
+    )
     command = _COMMAND.search(words)
     line = (
         f"rm -rf {command[1] or '/'}" if command else "ls -la" if "list the files" in lower else ""
@@ -260,7 +263,7 @@ def _wanted(words: str, tools: list[Tool]) -> Iterator[tuple[Tool, dict[str, Any
                 and declared.get("type") == "array"
             )
             yield tool, {wish: line.split() if is_list else line}
-        elif tool is clock:
+        elif tool is clock or tool is deploy:
             yield tool, {}
 
 

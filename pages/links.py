@@ -12,6 +12,7 @@ JUDGE_BLOCKS = f"{ROOT}/judge-blocks"
 SESSIONS = f"{ROOT}/sessions"
 POLICIES = f"{ROOT}/policies"
 KEYS = f"{ROOT}/keys"
+APPROVALS = f"{ROOT}/approvals"
 LOGS = f"{ROOT}/logs"
 SEARCH = f"{ROOT}/search"
 LABELS = f"{ROOT}/labels"
@@ -71,6 +72,11 @@ def policy(name: str, **query: object) -> str:
 def key(name: str, **query: object) -> str:
     """A key and its usage."""
     return with_query(f"{KEYS}/{_part(name)}", query)
+
+
+def approval(approval_id: str, **query: object) -> str:
+    """A tool call that waits for people."""
+    return with_query(f"{APPROVALS}/{_part(approval_id)}", query)
 
 
 def logs(kind: str = "") -> str:

@@ -18,7 +18,16 @@ from protocol.errors import InvalidRequest
 from settings.runtime import Runtime
 
 Zone = Literal["utc", "local"]
-PageRole = Literal["auditor", "admin"]
+PageRole = Literal["auditor", "admin", "approver", "any"]
+READERS = frozenset(("auditor", "admin"))
+"""Who may read all of the record."""
+MAY: Mapping[PageRole, frozenset[str]] = {
+    "auditor": READERS,
+    "admin": frozenset(("admin",)),
+    "approver": frozenset(("approver",)),
+    "any": READERS | {"approver"},
+}
+"""The roles that may see a page."""
 PIECE_BYTES = 2**18
 
 
@@ -46,6 +55,11 @@ class Who:
     def is_admin(self) -> bool:
         """May this reader switch debug logs, and see who read what?"""
         return "admin" in self.roles
+
+    @property
+    def is_reader(self) -> bool:
+        """May this reader see all of the record, and not only what waits for approval?"""
+        return not READERS.isdisjoint(self.roles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,4 +164,4 @@ class Route:
     view: View
     method: Literal["GET", "POST"] = "GET"
     role: PageRole = "auditor"
-    """An admin may do what an auditor may."""
+    """Who may see it (`MAY`)."""

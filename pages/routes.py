@@ -2,6 +2,7 @@
 
 from pages.page import Route
 from pages.views import (
+    approvals,
     call,
     chunk_table,
     diff,
@@ -22,6 +23,7 @@ from pages.views import (
 )
 
 _LISTED: tuple[Route, ...] = (
+    *approvals.ROUTES,
     *call.ROUTES,
     *diff.ROUTES,
     *downloads.ROUTES,

@@ -122,6 +122,8 @@ MAX_QUESTIONS = 24
 """Requests to the audit API at once through a gateway."""
 MAX_REVIEW_BYTES = 32 * 1024
 """An auditor's review of a decision."""
+MAX_DECISION_BYTES = 256 * 1024
+"""A decision about a tool call that waits for people: edited arguments, escaped as JSON."""
 MAX_PAGE = 1_000
 """Rows of one page of the audit API."""
 MAX_FILTER_CHARS = 1_000

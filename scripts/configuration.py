@@ -27,6 +27,7 @@ from policy.patterns import NamePattern, Pattern, Re2
 from protocol.debug import Debug
 from protocol.dialects.table import DIALECTS
 from scripts.pages import DOCS, table, write_or_check
+from settings.approvals import Approvals, Notified
 from settings.config import (
     Beta,
     Config,
@@ -108,6 +109,8 @@ SECTIONS: dict[type[BaseModel], str] = {
     Key: "keys[]",
     Pages: "pages",
     Debug: "debug",
+    Approvals: "approvals",
+    Notified: "approvals: notify[]",
     Retention: "retention",
     rule_options.ToolRulesOptions: "tool_rules",
     rule_options.Rule: "tool_rules: allow[]",

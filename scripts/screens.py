@@ -1,5 +1,5 @@
-"""Write docs/run/screens.md: what each audit command shows at 80 columns, and lists also at 140, of
-a fixed set of calls to the demo model.
+"""Write docs/run/screens.md: what each audit command shows at 80 columns, of a
+fixed set of calls to the demo model.
 
 Starts a product of its own with servers of its own, in a folder that goes again. Run it when a
 table changes: python -m scripts.screens Ids, times and the like are replaced by fixed ones, so that
@@ -34,7 +34,7 @@ from sluice import cli
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "run" / "screens.md"
-WIDTHS = (80, 140)
+WIDTH = 80
 WAIT_S = 60.0
 KEYS = {"agent-ci": "sk-sluice-screens-ci", "kim": "sk-sluice-screens-kim"}
 _RULES = {
@@ -111,17 +111,12 @@ _REDACT = ("audit", "redact", "BLOCKED", "--reason", "asked by the user")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "calls"),
     ("audit", "tool-calls"),
-    ("audit", "tool-calls", "--follow"),
     ("audit", "judge-blocks"),
     ("audit", "counts"),
     ("audit", "show", "BLOCKED"),
-    ("audit", "show", "FAILED"),
-    ("audit", "show", "BLOCKED", "--chunks"),
     ("audit", "review"),
     ("audit", "review", "QUEUED"),
     _REVIEW,
-    ("audit", "review", "--state", "reviewed"),
-    ("audit", "review", "--check"),
     ("audit", "export", "--output", "record.jsonl"),
     ("audit", "verify"),
     ("audit", "checkpoint"),
@@ -131,10 +126,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("audit", "drop", "--before", "90d", "--reason", "90 days are over"),
     ("keys", "list"),
 )
-_WIDE = frozenset((("audit", "tool-calls"), ("keys", "list")))
-"""Commands that are shown in a wide terminal too."""
-_FOLLOWED = 8
-"""Lines of the table that is followed: its heading, the day, and the tool calls."""
 _FIXED: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"(?<!\d)\d\d:\d\d:\d\d(?!\d)(\.\d{3}Z)?": (
         lambda found: "10:26:38" + (".000Z" if found[1] else "")
@@ -147,13 +138,13 @@ _FIXED: dict[str, str | Callable[[re.Match[str]], str]] = {
     ),
     r'"created": ?\d+': '"created":1769855198',
     r"--cursor \S+": "--cursor lKVjYWxsc6RkZXNjxBABogVu20t5a5SwosfK4WoAAA",
-    r"(sluice/|sluice-up +)[0-9a-f]{16}": r"\g<1>0123456789abcdef",
+    r"(sluice/|sluice-up\S* +)[0-9a-f]{16}": r"\g<1>0123456789abcdef",
     r"chatcmpl-[0-9a-f]{24}": "chatcmpl-0123456789abcdef01234567",
 }
 """What is not the same each time, and what stands in its place."""
 _HEAD = """# Screens
 
-What each audit command shows in a terminal of 80 columns, and lists also at 140, for a few calls to the demo model. Made by
+What each audit command shows in a terminal of 80 columns, for a few calls to the demo model. Made by
 `python -m scripts.screens`, with fixed ids and times. Into a pipe, lists are a header line and tab-separated values.
 """
 
@@ -286,8 +277,7 @@ def _run(data_dir: Path, arguments: Sequence[str], **environment: str) -> str:
 
 
 def _run_apart(data_dir: Path, arguments: Sequence[str], **environment: str) -> str:
-    """Run a command that asks, which is answered with no, or one that goes on, which is
-    interrupted."""
+    """Run a command that asks, which is answered with no."""
     command, env = (
         [sys.executable, "-m", "sluice.cli", *arguments],
         _environment(data_dir, **environment),
@@ -303,14 +293,7 @@ def _run_apart(data_dir: Path, arguments: Sequence[str], **environment: str) -> 
             stderr=subprocess.STDOUT,
             text=True,
         ) as process:
-            assert process.stdout is not None
-            begin = "".join(
-                process.stdout.readline()
-                for _ in range(_FOLLOWED if "--follow" in arguments else 0)
-            )
-            if begin:
-                process.send_signal(signal.SIGINT)
-            return begin + process.communicate(timeout=WAIT_S)[0]
+            return process.communicate(timeout=WAIT_S)[0]
     finally:
         os.close(here)
         os.close(there)
@@ -326,7 +309,6 @@ def _page(data_dir: Path, calls: Sequence[dict[str, Any]]) -> str:
     named = {
         "BLOCKED": blocked,
         "JUDGED": next(call for call in calls if call["policy"] == "judged"),
-        "FAILED": next(call for call in calls if call["state"] == "FAILED"),
         "QUEUED": next(call for call in calls if call["policy"] == "controlled"),
     }
     parts = [_HEAD]
@@ -334,23 +316,19 @@ def _page(data_dir: Path, calls: Sequence[dict[str, Any]]) -> str:
         words = [str(named[word]["call_id"])[:13] if word in named else word for word in command]
         line = " ".join(f"'{word}'" if " " in word else word for word in words)
         parts.append(f"## `sluice {line}`\n")
-        for width in WIDTHS if command in _WIDE else WIDTHS[:1]:
-            run = _run_apart if "--follow" in command or command == _REDACT else _run
-            shown = run(
-                data_dir,
-                words,
-                COLUMNS=str(width),
-                _SLUICE_TERMINAL="1",
-                TERM="xterm",
-                PYTHONUNBUFFERED="1",
-            )
-            lines = [
-                part.rstrip()
-                for part in shown.replace("[y/N]: ", "[y/N]: n\n").strip("\n").split("\n")
-            ]
-            parts.append(
-                f"{width} columns:\n\n```text\n$ sluice {line}\n" + "\n".join(lines) + "\n```\n"
-            )
+        run = _run_apart if command == _REDACT else _run
+        shown = run(
+            data_dir,
+            words,
+            COLUMNS=str(WIDTH),
+            _SLUICE_TERMINAL="1",
+            TERM="xterm",
+            PYTHONUNBUFFERED="1",
+        )
+        lines = [
+            part.rstrip() for part in shown.replace("[y/N]: ", "[y/N]: n\n").strip("\n").split("\n")
+        ]
+        parts.append(f"```text\n$ sluice {line}\n" + "\n".join(lines) + "\n```\n")
     return _fixed("\n".join(parts), calls)
 
 

@@ -30,6 +30,7 @@ from protocol.dialects.table import CLIENTS
 from protocol.request import DialectName
 from protocol.server_tools.added import check_servers, check_tools
 from settings import defaults
+from settings.approvals import Approvals
 from settings.config_faults import Faults, Place, faults_between
 from settings.pages import Pages
 from settings.retention import Retention
@@ -449,6 +450,8 @@ class Config(_Strict):
     """Into how many parts the streams in Redis are split. All processes must read the same."""
     pages: Pages = Pages()
     """The pages under `/debug`."""
+    approvals: Approvals = Approvals()
+    """Notices of tool calls that wait for people."""
     retention: Retention = Retention()
     """How long rows of the record are kept."""
     accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()

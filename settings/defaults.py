@@ -43,6 +43,20 @@ POLICIES: dict[str, list[dict[str, Any]]] = {
         },
         {"use": "tool_judge", "model": DEMO_JUDGE, "threshold": 0.6},
     ],
+    "people": [
+        {
+            "use": "tool_rules",
+            "ask": [
+                {
+                    "name": "deploys",
+                    "tool": "deploy",
+                    "reason": "deployment",
+                    "message": "people decide about deployments",
+                }
+            ],
+            "approval": {},
+        }
+    ],
     "noop": [{"use": "noop"}],
 }
 """As they would stand under `policies` in a file."""

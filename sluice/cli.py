@@ -579,24 +579,30 @@ def _add_groups(arguments: list[str]) -> None:
     ]
     # for a word that is no command all are needed: one may be what was meant
     is_unknown = named not in others
-    if named == "eval" or (is_unknown and named not in ("audit", "keys", "tail")):
+    groups = ("eval", "tail", "keys", "audit", "approvals")
+    wanted = {named} if named in groups else {*groups} if is_unknown else set[str]()
+    if "eval" in wanted:
         from sluice.eval.cli import app as evaluation
 
         app.add_typer(evaluation, name="eval")
-    if named == "tail" or (is_unknown and named not in ("audit", "keys", "eval")):
+    if "tail" in wanted:
         from sluice.audit.debug_cli import tail
 
         app.command()(tail)
-    if named == "keys" or (is_unknown and named not in ("audit", "eval", "tail")):
+    if "keys" in wanted:
         from sluice.keys_cli import app as keys
 
         app.add_typer(keys, name="keys")
-    if named == "audit" or (is_unknown and named not in ("keys", "eval", "tail")):
+    if "audit" in wanted:
         from sluice.audit.audit_cli import app as audit
         from sluice.audit.seal_cli import app as seals
 
         audit.add_typer(seals)
         app.add_typer(audit, name="audit")
+    if "approvals" in wanted:
+        from sluice.approvals_cli import app as approvals
+
+        app.add_typer(approvals, name="approvals")
 
 
 def main() -> None:

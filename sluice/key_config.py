@@ -54,9 +54,9 @@ class KeyConfig:
         if not self.named(name):
             return
         do = "take it out of that file and start the gateways again"
-        if self.is_up and name == _own_key_name():
+        if self.is_up and (file := _own_file(name)):
             do = (
-                "it is the key of `sluice up` itself: stop that, delete the file `key` in its data"
+                f"it is a key of `sluice up` itself: stop that, delete the file `{file}` in its data"
                 " directory, and start it again"
             )
         raise InvalidRequest(
@@ -109,7 +109,8 @@ def key_config(config_path: Path | None) -> KeyConfig:
         )
 
 
-def _own_key_name() -> str:
-    from sluice.up.own_key import KEY_NAME
+def _own_file(name: str) -> str:
+    """The file of one of the keys that `sluice up` makes; empty for another name."""
+    from sluice.up.own_key import APPROVER_FILE, APPROVER_NAME, KEY_FILE, KEY_NAME
 
-    return KEY_NAME
+    return {KEY_NAME: KEY_FILE, APPROVER_NAME: APPROVER_FILE}.get(name, "")

@@ -13,8 +13,15 @@ depends_on = None
 
 _FORM = 1
 """The version of the sealed form then."""
-_TABLES = ("approval_votes", "approval_asks", "approvals")
-_FUNCTIONS = ("sluice_ask_people", "sluice_decide_approval", "sluice_use_approval")
+_TABLES = ("approval_votes", "approval_asks", "approval_notices", "approvals")
+_FUNCTIONS = (
+    "sluice_take_notices",
+    "sluice_mark_notice",
+    "sluice_ask_people",
+    "sluice_decide_approval",
+    "sluice_use_approval",
+)
+_TRIGGER = "sluice_note_approval"
 
 
 def upgrade() -> None:
@@ -33,3 +40,4 @@ def downgrade() -> None:
         op.execute(f"DROP FUNCTION {name}")
     for name in _TABLES:
         op.execute(f"DROP TABLE {name}")
+    op.execute(f"DROP FUNCTION {_TRIGGER}")

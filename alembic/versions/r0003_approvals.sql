@@ -55,10 +55,54 @@ CREATE TABLE approval_votes (
     voter text NOT NULL,
     at timestamptz NOT NULL DEFAULT now(),
     vote text NOT NULL CHECK (vote IN ('approve', 'deny')),
-    note text NOT NULL CHECK (length(note) <= 2000),
+    note text NOT NULL CHECK (length(note) <= 10000),
     edited bytea CHECK (length(edited) <= 65536),
     PRIMARY KEY (approval_id, voter_id)
 );
+
+-- Which notices are still due to those whom the configuration names: that people are asked, and what became of it. `due` is NULL for what is done.
+CREATE TABLE approval_notices (
+    approval_id text NOT NULL REFERENCES approvals ON DELETE CASCADE,
+    about text NOT NULL CHECK (about IN ('asked', 'ended')),
+    due timestamptz,
+    tries integer NOT NULL DEFAULT 0,
+    sent text[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (approval_id, about)
+);
+CREATE INDEX approval_notices_due_idx ON approval_notices (due) WHERE due IS NOT NULL;
+
+-- In the transaction that asks or decides. The end is due when it expires, or as soon as there is an outcome.
+CREATE FUNCTION sluice_note_approval() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO public.approval_notices (approval_id, about, due)
+            VALUES (NEW.approval_id, 'asked', now()), (NEW.approval_id, 'ended', NEW.expires_at);
+    ELSE
+        UPDATE public.approval_notices n SET due = now(), tries = 0, sent = '{}'
+            WHERE n.approval_id = NEW.approval_id AND n.about = 'ended';
+    END IF;
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER approvals_note AFTER INSERT OR UPDATE OF outcome ON approvals
+    FOR EACH ROW EXECUTE FUNCTION sluice_note_approval();
+
+-- An audit writer takes notices that are due, to send them: five times each, with pauses that grow. Who is killed while it sends leaves them due again.
+CREATE FUNCTION sluice_take_notices(most integer) RETURNS SETOF approval_notices
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE public.approval_notices n SET tries = n.tries + 1,
+        due = CASE WHEN n.tries < 4 THEN now() + make_interval(secs => 15 * power(4, n.tries)) END
+        WHERE (n.approval_id, n.about) IN (SELECT d.approval_id, d.about FROM public.approval_notices d
+            WHERE d.due BETWEEN now() - interval '1 hour' AND now() ORDER BY d.due LIMIT most FOR UPDATE SKIP LOCKED)
+        RETURNING n.*;
+$$;
+
+-- It was sent to these; `is_done`: to all.
+CREATE FUNCTION sluice_mark_notice(its_id text, its_about text, its_tries integer, names text[], is_done boolean) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE public.approval_notices n SET sent = names, due = CASE WHEN is_done THEN NULL ELSE n.due END
+        WHERE n.approval_id = its_id AND n.about = its_about AND n.tries = its_tries;
+$$;
 
 -- A call asks. It waits for the request of an identical call before it that can still decide it, else for a new one.
 CREATE FUNCTION sluice_ask_people(
@@ -162,5 +206,8 @@ $$;
 REVOKE EXECUTE ON FUNCTION
     sluice_ask_people(text, uuid, integer, integer, integer, integer, bytea, bytea, text, text, text, text, text, text, text, text, bytea, text, text, integer, text),
     sluice_decide_approval(text, text, text, text, text, bytea),
-    sluice_use_approval(text, uuid, integer)
+    sluice_use_approval(text, uuid, integer),
+    sluice_note_approval(),
+    sluice_take_notices(integer),
+    sluice_mark_notice(text, text, integer, text[], boolean)
 FROM PUBLIC;

@@ -54,6 +54,7 @@ OF_FUNCTIONS = (
     "approvals",
     "approval_asks",
     "approval_votes",
+    "approval_notices",
 )
 """Tables that the functions in the database write, and no login."""
 TABLES = (*INSERTED, *OF_PAGES, *OF_FUNCTIONS, "api_keys")
@@ -73,7 +74,9 @@ _RIGHTS: dict[str, tuple[str, ...]] = {
             " text), sluice_count_door(text, timestamptz, text[], text[], bigint[]),"
             " sluice_trim_debug_logs(integer, bigint), sluice_use_approval(text, uuid, integer),"
             " sluice_ask_people(text, uuid, integer, integer, integer, integer, bytea, bytea, text,"
-            " text, text, text, text, text, text, text, bytea, text, text, integer, text)"
+            " text, text, text, text, text, text, text, bytea, text, text, integer, text),"
+            " sluice_take_notices(integer),"
+            " sluice_mark_notice(text, text, integer, text[], boolean)"
         ),
     ),
     READER: (

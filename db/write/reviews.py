@@ -5,15 +5,12 @@ auditors do not overlook each other, and the login that asks may do nothing else
 HTTP, Redis.
 """
 
-import asyncio
 from typing import Final, Literal, LiteralString, NamedTuple
 from uuid import UUID
 
-import psycopg
-
-from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.text import to_column
-from protocol.errors import AuditUnavailable, Conflict, InvalidRequest, NotFound
+from db.write.functions import stored
+from protocol.errors import Conflict, InvalidRequest, NotFound
 
 Label = Literal["honest", "attack", "unclear"]
 LABELS: Final[tuple[Label, ...]] = ("honest", "attack", "unclear")
@@ -45,11 +42,16 @@ def check(label: object, note: object) -> tuple[Label, str]:
     known_label = next((candidate for candidate in LABELS if candidate == label), None)
     if known_label is None:
         raise InvalidRequest(f"must be one of {', '.join(LABELS)}", param="label")
+    return known_label, read_note(note)
+
+
+def read_note(note: object) -> str:
+    """Return a note, if it is one. Raises InvalidRequest."""
     if not isinstance(note, str):
         raise InvalidRequest("must be text", param="note")
     if len(note) > MAX_NOTE_CHARS:
         raise InvalidRequest(f"longer than {MAX_NOTE_CHARS:,} characters", param="note")
-    return known_label, note.strip()
+    return note.strip()
 
 
 async def add_review(
@@ -61,7 +63,6 @@ async def add_review(
     Raises NotFound where the decision was not to be looked at, Conflict where another auditor was
     first and `second` is not set, AuditUnavailable.
     """
-    options = f"-c statement_timeout={statement_timeout_ms(answer_s)} -c synchronous_commit=on"
     values = (
         review.call_id,
         review.block,
@@ -71,35 +72,19 @@ async def add_review(
         to_column(review.note),
         review.second,
     )
-    try:
-        async with asyncio.timeout(2 * answer_s):
-            connection = await TimedConnection.connect(
-                conninfo(database_url), autocommit=True, options=options
-            )
-            async with connection:
-                connection.answer_s = answer_s
-                row = await (await connection.execute(_REVIEW, values)).fetchone()
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise AuditUnavailable(
-            "this database login may not add reviews: run `sluice migrate`, or let it have the role"
-            " sluice_reviewer"
-        ) from error
-    except (psycopg.Error, OSError, TimeoutError) as error:
-        raise AuditUnavailable(
-            "the review cannot be kept now; it is safe to send it again"
-        ) from error
+    ((row,),) = await stored(database_url, [(_REVIEW, values)], what="review", answer_s=answer_s)
     match row:
-        case ("added",):
+        case "added":
             return True
-        case ("same",):
+        case "same":
             return False
-        case ("other",):
+        case "other":
             raise Conflict(
                 "another auditor has labelled this decision; say `second` to keep your label beside"
                 " theirs",
                 code="already_reviewed",
             )
-        case ("full",):
+        case "full":
             raise Conflict(
                 "this decision has as many reviews as are kept of one", code="too_many_reviews"
             )

@@ -22,7 +22,7 @@ from gateway.record.pages_process import (
     request_bytes,
 )
 from protocol.audit_errors import error_body, error_headers
-from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
+from protocol.bounds import MAX_DECISION_BYTES, MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
 from protocol.errors import (
     AuditUnavailable,
     InvalidRequest,
@@ -38,6 +38,7 @@ as are still free; and questions beside them of who is not known as an auditor."
 HEAD_S, HEAD_TIMES = 60.0, 4
 """How long the beginning of an answer may take: that of an export, and so many times what one query
 may."""
+_MAY_ASK = frozenset(("auditor", "approver"))
 _KEYS = frozenset((b"authorization", b"x-api-key"))
 _MOST_KEYS, _LONGEST_KEY = 8, 2 * MAX_KEY_BYTES
 """Of the headers with a key so many that differ, and so much of each, are passed on: two keys are
@@ -70,7 +71,9 @@ class AuditDoor:
         """Serve one request. `auditor`: the id of the key that asks, empty where it is not known to
         be an auditor's."""
         try:
-            body = await self._body(receive) if auditor and scope["method"] == "POST" else b""
+            body = (
+                await self._body(scope, receive) if auditor and scope["method"] == "POST" else b""
+            )
             if body is None:
                 return
             address = str((scope.get("client") or ("",))[0])
@@ -121,12 +124,15 @@ class AuditDoor:
                 "stored responses cannot be read now; try again in 5 seconds", retry_after_s=5
             ) from None
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        """Return the body of a review, and of one that is too long a little more than is allowed:
-        the process behind the door refuses it. None where its client is gone. Raises TooSlow."""
+    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+        """Return the body of a review or a decision, and of one that is too long a little more than
+        is allowed: the process behind the door refuses it. None where its client is gone. Raises
+        TooSlow."""
+        is_decision = scope["path"].startswith("/audit/approvals/")
+        most = MAX_DECISION_BYTES if is_decision else MAX_REVIEW_BYTES
         try:
             async with asyncio.timeout(self._within_s):
-                return await read_body(receive, MAX_REVIEW_BYTES)
+                return await read_body(receive, most)
         except TimeoutError:
             raise TooSlow("the request body did not arrive in time", retry_after_s=1) from None
 
@@ -159,11 +165,11 @@ async def _refuse(send: Send, error: PipelineError) -> None:
 
 
 async def auditor_of(keys: KeyRing, headers: list[tuple[bytes, bytes]]) -> str:
-    """Return the id of the auditor's key that a request carries; empty where it carries none, two,
-    or one that has expired."""
+    """Return the id of the key that a request carries, of one that may ask here; empty where it
+    carries none, two, or one that has expired."""
     with contextlib.suppress(InvalidRequest, Unauthenticated):
         key = await keys.find(headers)
-        return key.id if key is not None and "auditor" in key.roles else ""
+        return key.id if key is not None and _MAY_ASK & {*key.roles} else ""
     return ""
 
 

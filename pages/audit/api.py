@@ -1,6 +1,6 @@
 """The audit API under /audit: lists, one call, its chunks, export, verification and reviews, for
-keys with the role `auditor`. It records who is shown content before it is sent, and auditors'
-reviews of decisions.
+keys with the role `auditor`; approvals, for those with the role `approver`. It records who is shown
+content before it is sent, and what auditors and approvers say.
 
 Authentication is a dependency of the application, so that no route can forget it, and never depends
 on the path. No documentation pages; the OpenAPI document is a route like any other. Must not know:
@@ -10,7 +10,7 @@ Redis, SQL.
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,30 +27,40 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from db.access_log import PageRead, note, of_item
 from db.engine import open_engine
-from db.filters import NOT_A_CALL_ID, Asked, Filters, ListName, parse_filters
+from db.filters import (
+    MAX_TEXT,
+    NOT_A_CALL_ID,
+    Asked,
+    Filters,
+    ListName,
+    approval_state,
+    parse_filters,
+)
 from db.keyring import refusal
+from db.read.approvals import ApprovalReader
 from db.read.counts import parse_counts
 from db.read.export import export_lines
 from db.read.json_rows import JsonObject, dump_json
 from db.read.queries import AuditReader
 from db.read.session_list import list_sessions
 from db.read.usage import parse_usage, usage
+from db.write.approvals import NO_APPROVAL, decide
 from db.write.reviews import add_review
 from pages.audit.debug import debug_lines, door
-from pages.audit.openapi import Offer, document
-from pages.audit.reviews import auditor_of, read_review
+from pages.audit.openapi import DECISION, REVIEW, Offer, document
+from pages.audit.reviews import auditor_of, read_decision_body, read_review
 from pages.http.recorded_access import RecordedReads, record_read
 from pages.http.replies import PieceResponse, first_and_others
 from protocol import unknown_paths
 from protocol.audit_errors import SAFE, error_body, error_headers
 from protocol.errors import AuditUnavailable, Forbidden, InvalidRequest, NotFound, PipelineError
-from settings.config import Key
+from settings.config import Key, Role
 from settings.runtime import Runtime
 from streams.round_robin import RoundRobin
 
 Authenticate = Callable[[Iterable[tuple[bytes, bytes]]], Awaitable[Key | None] | Key | None]
 """Says whose key the raw headers carry."""
-ROLE = "auditor"
+_MAY_READ_APPROVALS: tuple[Role, ...] = ("approver", "auditor", "admin")
 EXPORT_FETCH_S = 60.0
 """How long an export waits for the next rows; one that chooses few calls out of millions is for the
 command line."""
@@ -105,18 +115,27 @@ def make_audit(settings: Runtime, authenticate: Authenticate) -> AuditApi:
     )
 
 
-async def require_auditor(request: Request) -> Key:
-    """Return the caller's key. Raises Unauthenticated without a valid one, Forbidden without the
-    role."""
+async def require_key(request: Request) -> Key:
+    """Return the caller's key. Raises Unauthenticated without a valid one."""
     audit: AuditApi = request.app.state.audit
     pending_key = audit.authenticate(request.headers.raw)
     key = await pending_key if inspect.isawaitable(pending_key) else pending_key
     if key is None:
         raise refusal(request.headers.raw)
-    if ROLE not in key.roles:
-        raise Forbidden(f"this key does not have the role {ROLE!r}", code="wrong_role")
     request.state.key = key
     return key
+
+
+Caller = Annotated[Key, Depends(require_key)]
+
+
+def _require(roles: Sequence[Role]) -> Callable[[Key], None]:
+    def check(caller: Caller) -> None:
+        if not {*roles} & {*caller.roles}:
+            named = " or ".join(map(repr, roles))
+            raise Forbidden(f"this key does not have the role {named}", code="wrong_role")
+
+    return check
 
 
 def _reader(request: Request) -> AuditReader:
@@ -125,7 +144,6 @@ def _reader(request: Request) -> AuditReader:
 
 
 Reader = Annotated[AuditReader, Depends(_reader)]
-Caller = Annotated[Key, Depends(require_auditor)]
 
 
 async def _call_id(call_id: str, reader: Reader) -> UUID:
@@ -141,7 +159,7 @@ CallId = Annotated[UUID, Depends(_call_id)]
 
 
 def _make_app(audit: AuditApi) -> FastAPI:
-    guards = [Depends(require_auditor)]
+    guards = [Depends(require_key)]
     app = FastAPI(
         title="Sluice audit",
         docs_url=None,
@@ -177,7 +195,30 @@ def _offers() -> list[Offer]:
             "A page of decisions that a person is to look at.",
             "page",
         ),
-        Offer("/reviews/{call_id}/{block}", _review, None, "Label one of them.", method="POST"),
+        Offer("/reviews/{call_id}/{block}", _review, None, "Label one of them.", body=REVIEW),
+        Offer(
+            "/approvals",
+            _approvals,
+            None,
+            "A page of tool calls that wait for people, or did; `state` and `cursor` choose.",
+            "page",
+            roles=_MAY_READ_APPROVALS,
+        ),
+        Offer(
+            "/approvals/{approval_id}",
+            _approval,
+            None,
+            "One of them, with all that was said of it.",
+            roles=_MAY_READ_APPROVALS,
+        ),
+        Offer(
+            "/approvals/{approval_id}",
+            _decide,
+            None,
+            "Decide about it.",
+            body=DECISION,
+            roles=("approver",),
+        ),
         Offer(
             "/counts",
             _counts,
@@ -219,7 +260,9 @@ def _offers() -> list[Offer]:
 def _make_router() -> APIRouter:
     router = APIRouter(prefix="/audit")
     for route in _offers():
-        router.add_api_route(route.path, route.endpoint, **route.options)
+        # of each route: none can forget it
+        guard = Depends(_require(route.roles))
+        router.add_api_route(route.path, route.endpoint, dependencies=[guard], **route.options)
     return router
 
 
@@ -241,7 +284,7 @@ def served() -> list[str]:
 
 
 def _named(match: re.Match[str]) -> str:
-    return match[1].removeprefix("call_").upper()
+    return match[1].removeprefix("call_").removeprefix("approval_").upper()
 
 
 def _list(of: ListName) -> Callable[..., Awaitable[Response]]:
@@ -278,6 +321,31 @@ async def _review(
     if review_row is None:
         raise NotFound("the decision was dropped meanwhile", code="not_audited")
     return _content(request, review_row, 201 if is_new else 200)
+
+
+async def _approvals(request: Request, caller: Caller, reader: Reader) -> Response:
+    chosen = dict(request.query_params)
+    if wrong := chosen.keys() - {"state", "cursor"}:
+        raise InvalidRequest("unknown filter; known are state, cursor", param=min(wrong)[:64])
+    state, cursor = approval_state(chosen.get("state", "all")), chosen.get("cursor", "")[:MAX_TEXT]
+    approvals = ApprovalReader.of(reader.engine, caller.name, caller.roles)
+    return _content(request, await approvals.page(state, after=cursor))
+
+
+async def _approval(request: Request, approval_id: str, caller: Caller, reader: Reader) -> Response:
+    item = await ApprovalReader.of(reader.engine, caller.name, caller.roles).one(approval_id)
+    if item is None:
+        raise NotFound(NO_APPROVAL)
+    return _content(request, item)
+
+
+async def _decide(request: Request, approval_id: str, caller: Caller, reader: Reader) -> Response:
+    """Keep what an approver decides, and answer with the request as it is then."""
+    audit: AuditApi = request.app.state.audit
+    decision = await read_decision_body(request, audit.within_s)
+    async with _place(request, audit.reviewing, "decisions are being stored"):
+        await decide(reader.url, auditor_of(caller), approval_id, decision, answer_s=audit.within_s)
+    return await _approval(request, approval_id, caller, reader)
 
 
 async def _counts(request: Request, reader: Reader) -> Response:

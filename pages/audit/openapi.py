@@ -14,7 +14,9 @@ from db.read.counts import DEFAULT_BY, Dimension
 from db.read.json_rows import JsonObject
 from db.read.usage import DEFAULT_BY as DEFAULT_USAGE
 from db.read.usage import UsageGroup
+from db.write.approvals import VOTES
 from db.write.reviews import LABELS, MAX_NOTE_CHARS
+from settings.config import Role
 from settings.defaults import VERSION
 
 _TIMES = "2026-01-31 or 2026-01-31T12:00:00Z"
@@ -35,7 +37,7 @@ ERRORS: dict[int, tuple[str, Sequence[str]]] = {
         ),
     ),
     401: ("No key, not one of this gateway's, or one that has expired.", ("invalid_api_key",)),
-    403: ("The key does not have the role auditor.", ("wrong_role",)),
+    403: ("The key does not have the role for this.", ("wrong_role", "own_call")),
     404: ("No such path or call.", ("not_found", "unknown_path", "not_audited")),
     405: ("Another method is served at this path.", ("method_not_allowed",)),
     503: (
@@ -48,12 +50,12 @@ ERRORS_OF_BODIES: dict[int, tuple[str, Sequence[str]]] = {
     400: (ERRORS[400][0], (*ERRORS[400][1], "invalid_json", "body_lost")),
     408: ("The body did not arrive in time.", ("body_timeout",)),
     409: (
-        "It does not go with what another auditor said.",
-        ("already_reviewed", "too_many_reviews"),
+        "It does not go with what somebody said before.",
+        ("already_reviewed", "too_many_reviews", "already_decided"),
     ),
     413: ("The body is too large.", ("request_too_large",)),
 }
-_REVIEW = {
+REVIEW: JsonObject = {
     "type": "object",
     "required": ["label"],
     "additionalProperties": False,
@@ -66,6 +68,20 @@ _REVIEW = {
         },
     },
 }
+DECISION: JsonObject = {
+    "type": "object",
+    "required": ["decision"],
+    "additionalProperties": False,
+    "properties": {
+        "decision": {"enum": list(VOTES)},
+        "note": {"type": "string", "maxLength": MAX_NOTE_CHARS},
+        "arguments": {
+            "type": "string",
+            "description": "The text of a JSON object: the call gets it for its arguments.",
+        },
+    },
+}
+"""The bodies of what is posted."""
 _PAGE = {
     "type": "object",
     "required": ["items"],
@@ -89,26 +105,34 @@ class Offer(NamedTuple):
     asked: Asked | None
     about: str
     answer: Literal["page", "object", "lines"] = "object"
-    method: Literal["GET", "POST"] = "GET"
+    body: JsonObject | None = None
+    """The schema of what is posted."""
+    roles: tuple[Role, ...] = ("auditor",)
+    """A key needs one of them."""
+
+    @property
+    def method(self) -> Literal["GET", "POST"]:
+        """What is sent is posted."""
+        return "GET" if self.body is None else "POST"
 
     @property
     def options(self) -> dict[str, Any]:
         """What FastAPI needs to know of it for the document."""
-        has_body = self.method == "POST"
+        has_body = self.body is not None
         errors = ERRORS | (ERRORS_OF_BODIES if has_body else {})
         good = {"description": self.about, "content": _ANSWERS[self.answer]}
         extra: JsonObject = {"parameters": [] if self.asked is None else _parameters(self.asked)}
         if has_body:
             extra["requestBody"] = {
                 "required": True,
-                "content": {"application/json": {"schema": _REVIEW}},
+                "content": {"application/json": {"schema": self.body}},
             }
         return {
             "methods": [self.method],
             "summary": self.about,
             "openapi_extra": extra,
             "response_class": Response,
-            "operation_id": "_".join(re.findall(r"\w+", self.path)),
+            "operation_id": "_".join(re.findall(r"\w+", self.path)) + "_post" * has_body,
             "responses": (
                 {200: good}
                 | ({201: good} if has_body else {})
@@ -126,8 +150,8 @@ def document(routes: Sequence[BaseRoute]) -> JsonObject:
         version=VERSION,
         routes=routes,
         description=(
-            "The record of calls, for keys with the role auditor. docs/use/api.md says what each field"
-            " means."
+            "The record of calls, for keys with the role auditor; requests for approval, for those"
+            " with the role approver too. docs/use/api.md says what each field means."
         ),
     )
     schema["components"] = {

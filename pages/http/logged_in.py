@@ -77,7 +77,10 @@ class LoginPages:
             )
         if cookie is None:
             log.warning("wrong key at the login of the pages", extra={"action": "login"})
-            fault = "This is no key that may read the record: it needs the role auditor or admin."
+            fault = (
+                "This is no key that may read the record: it needs the role auditor, admin or"
+                " approver."
+            )
             return html(plain_pages.login(next_, fault=fault), 403)
         visit.login = self._logins.key_of(cookie)
         response = see_other(next_)

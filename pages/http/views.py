@@ -30,6 +30,7 @@ from pages.http.replies import (
 from pages.http.request_checks import Head, read_cookie
 from pages.http.visit import Visit, visit_of
 from pages.page import (
+    MAY,
     Answer,
     Download,
     Page,
@@ -77,8 +78,13 @@ class Views:
         """Answer a request for this route."""
         visit = visit_of(request.scope)
         head, session = visit.head, visit.reader
-        if route.role == "admin" and not session.who.is_admin:
-            raise Forbidden("this page is for keys with the role admin", code="wrong_role")
+        if MAY[route.role].isdisjoint(session.who.roles):
+            if route.path == links.ROOT:
+                return see_other(links.APPROVALS)
+            raise Forbidden(
+                f"this page is for keys with the role {' or '.join(sorted(MAY[route.role]))}",
+                code="wrong_role",
+            )
         params, form = read_params(request.path_params), dict[str, str]()
         if head.method == "POST":
             form = await read_form(request.receive)

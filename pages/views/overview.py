@@ -10,6 +10,7 @@ from uuid import UUID
 
 from db.engine import reading
 from db.read import overview
+from db.read.approvals import ApprovalReader
 from db.read.call.debug_logs import newest_of_types
 from db.read.early_refusals import read_door
 from db.read.json_rows import dump_json
@@ -34,9 +35,10 @@ async def show_overview(asked: PageRequest) -> Page:
     check_query(asked, "said")
     figures = figures_of(asked.services)
     engine, now = asked.services.reader.engine, datetime.now(UTC)
-    values, newest, door, logs = await asyncio.gather(
+    values, newest, waiting, door, logs = await asyncio.gather(
         figures.look(),
         _newest(asked),
+        ApprovalReader(engine).changes(),
         read_door(engine, now - timedelta(hours=1), now + timedelta(minutes=1)),
         newest_of_types(engine),
     )
@@ -53,6 +55,7 @@ async def show_overview(asked: PageRequest) -> Page:
         "doctor": values["doctor"].get("found"),
         "per_minute": values["record"].get("per_minute"),
         "not_released": newest,
+        "waiting": waiting[0],
         "events": EVENTS,
         "door": _door(door["items"]),
         "logs": logs,

@@ -34,13 +34,26 @@ async def show_request(asked: PageRequest) -> Page:
     new = None if parent is None else parent[2] - parent[1]
     values: dict[str, Any] = {
         **await frame(asked, overview, "request"),
-        "request": None,
-        "unread": None,
-        "why": "",
+        **await read_turns(asked, overview, new=new),
         "parent": parent[0] if parent else None,
     }
+    rows = values["request"]["turns"] if values["request"] else 1
+    return Page(
+        template="call_request.html",
+        title=f"request · {short(str(call_id))}",
+        values=values,
+        shown=ShownContent((call_id,), rows),
+    )
+
+
+async def read_turns(
+    asked: PageRequest, overview: Overview, *, new: int | None = None
+) -> dict[str, Any]:
+    """Return what the client sent, as `pages.call.request` has it; of a body that is no request how
+    it began, and why it is none."""
+    values: dict[str, Any] = {"request": None, "unread": None, "why": ""}
     async with decoding(overview.counts.body_size or 0):
-        body = await _body(asked, call_id)
+        body = await _body(asked, overview.call_id)
         if body:
             try:
                 values["request"] = await asyncio.to_thread(
@@ -53,13 +66,7 @@ async def show_request(asked: PageRequest) -> Page:
                     if isinstance(error, InvalidRequest)
                     else "it is nested too deeply"
                 )
-    rows = values["request"]["turns"] if values["request"] else 1
-    return Page(
-        template="call_request.html",
-        title=f"request · {short(str(call_id))}",
-        values=values,
-        shown=ShownContent((call_id,), rows),
-    )
+    return values
 
 
 async def show_file(asked: PageRequest) -> Download:

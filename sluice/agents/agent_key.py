@@ -40,7 +40,7 @@ def find(agent: Agent, *, model: str = "") -> Pointed:
     """Return what the agent is pointed at; its key is made where it has none. Raises StartError."""
     settings = load_settings()
     url, key = os.environ.get("SLUICE_URL", "").rstrip("/"), os.environ.get("SLUICE_KEY", "")
-    up = None if url else _running(settings)
+    up = None if url else running(settings)
     if not url and up is None:
         raise SettingsError(
             f"no `sluice up` runs on {settings.data_dir.resolve()}: start it, say where it keeps"
@@ -113,7 +113,7 @@ def _decoded(raw: bytes) -> Any:
         return None
 
 
-def _running(settings: Settings) -> tuple[Path, RunningUp] | None:
+def running(settings: Settings) -> tuple[Path, RunningUp] | None:
     """The `sluice up` of the data directory; where none is named, also that of the clone in which
     this command is installed."""
     folders = [settings.data_dir]

@@ -31,11 +31,51 @@ _WEATHER: dict[str, Any] = {
     ],
 }
 
+_DEPLOY: dict[str, Any] = {
+    "model": "demo",
+    "stream": True,
+    "messages": [{"role": "user", "content": "deploy it"}],
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "deploy",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"to": {"enum": ["production"]}},
+                    "required": ["to"],
+                },
+            },
+        }
+    ],
+}
+_PEOPLE = "people"
+"""The series that asks people about a deployment."""
 
-def curl_line(url: str, key: str) -> str:
-    """A dangerous tool call, in the OpenAI dialect."""
+
+def deploy_lines(
+    url: str, key: str, approver: str, data_dir: Path, *, has_pages: bool
+) -> list[str]:
+    """A tool call that waits for a person, and how that person decides, in another terminal or in a
+    browser."""
+    run = f"SLUICE_DATA_DIR={shlex.quote(str(data_dir))} .venv/bin/sluice approvals"
+    return [
+        "A deployment waits until a person approves it:",
+        curl_line(url, key, _DEPLOY, f"-sN -H 'x-sluice-policy: {_PEOPLE}'"),
+        "To approve it, in another terminal; the stream above goes on:",
+        f"{run} list",
+        f"{run} approve ID",
+        *([f"or in a browser: {url}/debug/approvals   key: {approver}"] if has_pages else []),
+        "",
+    ]
+
+
+def curl_line(
+    url: str, key: str, body: dict[str, Any] = _BASH, options: str = "-s -w '\\n'"
+) -> str:
+    """A tool call in the OpenAI dialect, where nothing else is named a dangerous one."""
     head = f"-H 'Authorization: Bearer {key}' -H 'Content-Type: application/json'"
-    return f"curl -s -w '\\n' {url}/v1/chat/completions {head} -d '{json.dumps(_BASH)}'"
+    return f"curl {options} {url}/v1/chat/completions {head} -d '{json.dumps(body)}'"
 
 
 def python_line(url: str, key: str) -> str:
@@ -55,6 +95,8 @@ class Shows:
     bash: str
     weather: str
     warning: str = ""
+    asks_people: bool = False
+    """Do the policies of the series `people` ask people about a deployment?"""
 
 
 def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) -> dict[str, Any]:
@@ -63,19 +105,25 @@ def shown_calls(config: Config, series: str, search_path: Sequence[str] = ()) ->
     from sluice.check import check, policy_check, trial
 
     shown: dict[str, Any] = {}
-    for name, tool, arguments, message in (
-        ("bash", "bash", {"command": "rm -rf /"}, _BASH["messages"]),
-        ("weather", "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
+    for name, of, tool, arguments, messages in (
+        ("bash", series, "bash", {"command": "rm -rf /"}, _BASH["messages"]),
+        ("weather", series, "get_weather", {"city": "Paris"}, _WEATHER["messages"]),
+        ("people", _PEOPLE, "deploy", {"to": "production"}, _DEPLOY["messages"]),
     ):
+        if of not in config.policies:
+            continue
         tried = trial.try_call(
             config,
-            series,
+            of,
             tool,
             json.dumps(arguments),
             search_path=search_path,
             ask=trial.demo_judgement,
-            messages=message,
+            messages=messages,
         )
+        if name == "people":
+            shown["asks_people"] = tried.outcome == "held"
+            continue
         is_lost = tried.outcome == "ask" and not check.can_judge(config, tried.judge)
         shown[name] = (
             f"{_WANTS[name]}; {_NOBODY.format(tried.judge) if is_lost else _says(tried, series)}:"
@@ -113,6 +161,7 @@ def greeting(
     key: str,
     data_dir: Path,
     *,
+    approver: str = "",
     shows: Shows | None = None,
     has_demo: bool = True,
     has_pages: bool = True,
@@ -124,6 +173,8 @@ def greeting(
         lines += [shows.warning, ""]
     if shows is not None and has_demo:
         lines += [shows.bash, curl_line(url, key), "", shows.weather, python_line(url, key), ""]
+        if shows.asks_people and approver:
+            lines += deploy_lines(url, key, approver, data_dir, has_pages=has_pages)
     lines += [
         f'OpenAI SDK:     OpenAI(base_url="{url}/v1", api_key="{key}")',
         f'Anthropic SDK:  Anthropic(base_url="{url}", api_key="{key}")',

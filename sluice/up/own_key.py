@@ -1,5 +1,6 @@
-"""The key that `sluice up` makes at its first start and stores in the data directory, so that
-clients survive a restart; and what that key may do."""
+"""The keys that `sluice up` makes at its first start and stores in the data directory, so that
+clients survive a restart: one for clients and readers, and one for a person who approves what the
+first one's calls ask for; and what they may do."""
 
 import hashlib
 import secrets
@@ -11,7 +12,9 @@ from settings.config import Config, Key
 from sluice.errors import SettingsError
 from sluice.private_files import write_private
 
-KEY_NAME = "sluice-up"
+KEY_NAME, APPROVER_NAME = "sluice-up", "sluice-up-approver"
+KEY_FILE, APPROVER_FILE = "key", "approver-key"
+"""In the data directory."""
 PREFIX = "sk-sluice-"
 _RANDOM_BYTES = 32
 _CHARS = len(PREFIX) + 43
@@ -20,10 +23,10 @@ MIN_CHARS = 20
 """How short one may be that somebody put there: a shorter one can be guessed."""
 
 
-def own_key(data_dir: Path) -> str:
-    """Return the text of the key, made where there is none. Raises SettingsError for a file that
+def own_key(data_dir: Path, name: str = KEY_FILE) -> str:
+    """Return the text of a key, made where there is none. Raises SettingsError for a file that
     holds none, or a part of one."""
-    path = data_dir / "key"
+    path = data_dir / name
     try:
         text = path.read_bytes().strip()
     except FileNotFoundError:
@@ -65,17 +68,19 @@ def own_policies(config: Config) -> list[str]:
     return sorted(config.policies, key=lambda name: name != "default")
 
 
-def with_key(config: Config, key: str) -> Config:
-    """Return a configuration that has the key of `sluice up` too."""
-    generated = Key(
-        name=KEY_NAME,
-        sha256=hashlib.sha256(key.encode()).hexdigest(),
-        roles=("client", "auditor", "admin"),
-        policies=tuple(own_policies(config)),
+def with_keys(config: Config, key: str, approver: str) -> Config:
+    """Return a configuration that has the keys of `sluice up` too."""
+    may = tuple(own_policies(config))
+    others = [k for k in config.keys if k.name not in (KEY_NAME, APPROVER_NAME)]
+    client = Key(
+        name=KEY_NAME, sha256=_digest(key), roles=("client", "auditor", "admin"), policies=may
     )
-    return config.model_copy(
-        update={"keys": (*(k for k in config.keys if k.name != KEY_NAME), generated)}
-    )
+    person = Key(name=APPROVER_NAME, sha256=_digest(approver), roles=("approver",), policies=may)
+    return config.model_copy(update={"keys": (*others, client, person)})
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def with_debug_logs(config: Config) -> Config:

@@ -42,7 +42,7 @@ from sluice.up import embedded
 from sluice.up.data_dir import locked, make_data_dir, writable
 from sluice.up.forks import ForkServer
 from sluice.up.greeting import Shows, greeting
-from sluice.up.own_key import own_key, own_policies, with_debug_logs, with_key
+from sluice.up.own_key import APPROVER_FILE, own_key, own_policies, with_debug_logs, with_keys
 from sluice.up.rehearsal import Rehearsal
 from sluice.up.supervisor import Supervisor
 from streams import lifecycle
@@ -80,6 +80,7 @@ class UpPlan:
     config: Config
     data_dir: Path
     key: str
+    approver_key: str
     workers: Workers
     as_json: bool
     rehearsal: Rehearsal | None = None
@@ -150,14 +151,15 @@ def run(
             if settings.port == 0:
                 settings = settings.model_copy(update={"port": embedded.free_port()})
             check_port(settings.host, settings.port)
-            key = own_key(data_dir)
+            key, approver = own_key(data_dir), own_key(data_dir, APPROVER_FILE)
             if settings.config is None:
                 config = with_debug_logs(config)
             plan = UpPlan(
                 settings,
-                with_key(config, key),
+                with_keys(config, key, approver),
                 data_dir,
                 key,
+                approver,
                 workers,
                 as_json,
                 rehearsal,
@@ -238,6 +240,7 @@ class _Launcher:
                 {
                     "url": self._plan.url,
                     "key": self._plan.key,
+                    "approver_key": self._plan.approver_key,
                     "data_dir": str(self._plan.data_dir),
                     "pids": pids,
                 }
@@ -248,6 +251,7 @@ class _Launcher:
                 plan.url,
                 plan.key,
                 plan.data_dir,
+                approver=plan.approver_key,
                 shows=shows,
                 has_demo=bool(plan.config.demo_models),
                 has_pages=plan.config.pages.enabled,

@@ -19,6 +19,7 @@ from db.seals.seal import Sealer
 from db.write.insert import AuditInserter
 from protocol.dialects.table import of_client
 from protocol.records import Record
+from tests.support.checks.asking import ask
 from tests.support.checks.markdown import DOCS, names, section, tables
 from tests.support.checks.record import call_id, control_records, fresh_database, whole_call
 from tests.support.json_values import Json
@@ -27,7 +28,7 @@ from tests.support.waiting import wait_for
 
 PAGE = (DOCS / "use" / "api.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8080"
-KEYS = {role: f"sk-sluice-only-{role}" for role in ("client", "auditor", "monitor")}
+KEYS = {role: f"sk-sluice-only-{role}" for role in ("client", "auditor", "monitor", "approver")}
 BASH = {
     "type": "function",
     "function": {
@@ -37,12 +38,14 @@ BASH = {
 }
 HELLO = [{"role": "user", "content": "hello"}]
 REVIEW = "/audit/reviews/ID/BLOCK"
+APPROVAL = "/audit/approvals/ID"
 BODIES: Json = {
     "/v1/chat/completions": {"model": "demo", "messages": HELLO},
     "/v1/responses": {"model": "demo", "input": HELLO},
     "/v1/messages": {"model": "demo", "messages": HELLO, "max_tokens": 50},
     "/v1/messages/count_tokens": {"model": "demo-openai", "messages": HELLO},
     REVIEW: {"label": "honest"},
+    APPROVAL: {"decision": "approve"},
 }
 
 
@@ -69,7 +72,11 @@ class Asked:
             self.chat("delete everything with rm -rf /x", stream=True),
             self.chat("delete everything with rm -rf /y", policy="judged"),
             self.chat("hello", model="demo-anthropic", seed=7),
-            *(self.http.post(path, json=body) for path, body in BODIES.items() if path != REVIEW),
+            *(
+                self.http.post(path, json=body)
+                for path, body in BODIES.items()
+                if path.startswith("/v1")
+            ),
         ]
         # its own: what is kept is for the key that was given it alone
         self.answers.append(
@@ -129,6 +136,7 @@ def asked(
         score, *others = control_records(controlled)
         # what a monitor measures besides has names of its own
         asyncio.run(store(url, *whole_call(controlled), structs.replace(score, dims=""), *others))
+        ask(url, "apr_1", call=controlled)
         made = Asked(product)
         made.ids.append(controlled)
         made.controlled = controlled
@@ -191,6 +199,7 @@ def test_a_path_answers_those_with_its_role_alone(
 ) -> None:
     known = {
         "/v1/models/ID": "demo",
+        APPROVAL: "apr_1",
         "/v1/responses/ID": asked.kept,
         "/v1/responses/ID/input_items": asked.kept,
     }
@@ -199,7 +208,12 @@ def test_a_path_answers_those_with_its_role_alone(
     for own, key in {**KEYS, "": ""}.items():
         head = {"authorization": f"Bearer {key}"} if key else {}
         answer = httpx.request(
-            method, asked.url + place, params=given, json=BODIES.get(path), headers=head, timeout=30
+            method,
+            asked.url + place,
+            params=given,
+            json=BODIES.get(path) if method == "POST" else None,
+            headers=head,
+            timeout=30,
         )
         expected = 200 if role == "none" or own in names(role) else 403 if own else 401
         # clients of some dialects are told another status
@@ -209,6 +223,11 @@ def test_a_path_answers_those_with_its_role_alone(
             else expected
         )
         assert answer.status_code == expected, (own, answer.text)
+
+
+def test_a_request_for_approval_has_these_fields(asked: Asked) -> None:
+    [item] = asked.get("/audit/approvals")["items"]
+    assert shape(item) == fields("Approvals")
 
 
 def test_clients_work_with_the_base_urls(asked: Asked) -> None:

@@ -24,6 +24,7 @@ from db.write.insert import AuditInserter
 from pages.http.request_checks import Site
 from pages.page import Route
 from pages.routes import ROUTES
+from tests.support.checks.asking import ask
 from tests.support.checks.logins import browser, log_in, make_key, rename
 from tests.support.checks.record import fresh_database, rows, whole_call
 from tests.support.json_values import Json
@@ -51,11 +52,12 @@ def product(
 ) -> Iterator[Product]:
     """A gateway and its pages, over a record of one call."""
     config = base_config()
-    config["keys"].append({"name": "boss", "sha256": digest(ADMIN), "roles": ["admin"]})
+    config["keys"].append({"name": "boss", "sha256": digest(ADMIN), "roles": ["admin", "approver"]})
 
     async def insert(url: str) -> None:
         async with AuditInserter(url) as inserter:
             assert not await inserter.insert(whole_call(CALL), {CALL: b'{"messages": []}'})
+        ask(url, "apr_1", call=CALL)
 
     with (
         fresh_database(database_url) as url,
@@ -77,13 +79,14 @@ def filled(route: Route, call: str = CALL) -> str:
         "session": "s-1",
         "name": name,
         "sha256": "0" * 64,
+        "approval_id": "apr_1",
     }
     return re.sub(r"\{(\w+)\}", lambda found: known[found[1]], route.path)
 
 
 READ = sorted({filled(route): route for route in ROUTES if route.method == "GET"}.items())
 SENT = sorted(
-    {(route.path, route.role) for route in ROUTES if route.method == "POST"}
+    {(filled(route), route.role) for route in ROUTES if route.method == "POST"}
     | {("/debug/logout", "auditor")}
 )
 
@@ -293,7 +296,12 @@ def test_only_a_form_of_this_login_and_of_our_own_page_changes_anything(
     product: Product, reader: httpx.Client
 ) -> None:
     def state() -> list[Any]:
-        tables = ("labels", "debug_switches", "page_sessions WHERE until > now()")
+        tables = (
+            "labels",
+            "debug_switches",
+            "page_sessions WHERE until > now()",
+            "approval_votes",
+        )
         return [
             rows(product.database_url, f"SELECT count(*) FROM {table}")[0][0] for table in tables
         ]
@@ -307,6 +315,7 @@ def test_only_a_form_of_this_login_and_of_our_own_page_changes_anything(
             "/debug/labels": {"wrong": f"{CALL}-1", "back": "/debug/judge-blocks"},
             "/debug/logout": {"x": "1"},
             "/debug/logs": {"key": "dev", "minutes": "10", "policy": "1"},
+            (approval := "/debug/approvals/apr_1"): {"decision": "approve"},
         }
         before = state()
         assert {path for path, _ in SENT} == set(forms)
@@ -325,19 +334,20 @@ def test_only_a_form_of_this_login_and_of_our_own_page_changes_anything(
             ):
                 answer = boss.post(path, data=forms[path] | data, headers=headers)
                 assert answer.status_code == status, (path, data, headers, answer.status_code)
-            if role == "admin":
+            if role in ("admin", "approver"):
                 assert (
                     reader.post(path, data=forms[path] | {"token": token_of(reader)}).status_code
                     == 403
                 ), path
-            if path != "/debug/logs":
+            if path not in ("/debug/logs", approval):
                 assert boss.get(path, params=forms[path] | token).status_code == 405, path
-        boss.get("/debug/logs", params=forms["/debug/logs"] | token)
+        for path in ("/debug/logs", approval):
+            boss.get(path, params=forms[path] | token)
         assert state() == before
-        for path in ("/debug/labels", "/debug/logs", "/debug/logout"):
+        for path in ("/debug/labels", "/debug/logs", approval, "/debug/logout"):
             assert boss.post(path, data=forms[path] | token).status_code == 303, path
         after = state()
-        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, -1]
+        assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, -1, 1]
 
 
 def test_a_revoked_key_and_a_lost_role_end_the_login_at_once(product: Product) -> None:

@@ -316,11 +316,12 @@ async def test_exports_of_one_key_leave_room_for_those_of_others(
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_only_who_has_the_role_is_known_as_an_auditor() -> None:
+async def test_only_auditors_and_approvers_are_known_as_who_may_ask() -> None:
     given: dict[str, tuple[Role, ...]] = {
         "a": ("client", "auditor"),
         "b": ("client",),
         "c": ("admin", "monitor"),
+        "d": ("approver",),
     }
     keys = [
         Key(name=text, sha256=sha256(text.encode()).hexdigest(), roles=roles)
@@ -328,6 +329,7 @@ async def test_only_who_has_the_role_is_known_as_an_auditor() -> None:
     ]
     ring = KeyRing(keys)
     assert await auditor_of(ring, [(b"authorization", b"Bearer a")]) == keys[0].id
+    assert await auditor_of(ring, [(b"authorization", b"Bearer d")]) == keys[3].id
     for text in (b"b", b"c", b"wrong"):
         assert not await auditor_of(ring, [(b"x-api-key", text)])
     assert not await auditor_of(ring, []) and not await auditor_of(

@@ -21,11 +21,13 @@ from sluice.errors import Busy, NotFit, SettingsError, StartError
 from sluice.private_files import write_private
 from sluice.settings import load_settings
 from sluice.up import data_dir, embedded, up
-from sluice.up.greeting import greeting
-from sluice.up.own_key import KEY_NAME, own_key, with_debug_logs, with_key
+from sluice.up.greeting import Shows, greeting
+from sluice.up.own_key import APPROVER_NAME, KEY_NAME, own_key, with_debug_logs, with_keys
 from tests.support.servers.ports import free_port
 
 URL, KEY = "http://127.0.0.1:8080", "sk-sluice-abc"
+
+OTHER = "sk-sluice-of-an-approver"
 
 
 def test_a_busy_port_is_one_sentence() -> None:
@@ -146,21 +148,23 @@ def test_a_database_has_its_place_only_when_it_is_whole(
 def test_the_own_key_may_use_every_policy_default_first_and_joins_those_of_the_file() -> None:
     noop = (PolicyStep(use="noop"),)
     other = Key(name="other", sha256="0" * 64)
-    config = with_key(Config(policies={"a": noop, "default": noop}, keys=(other,)), KEY)
+    config = with_keys(Config(policies={"a": noop, "default": noop}, keys=(other,)), KEY, OTHER)
     assert config.keys[0] == other
     assert config.keys[1].sha256 == sha256(KEY.encode()).hexdigest()
     assert config.keys[1].policies == ("default", "a")
     assert set(config.keys[1].roles) == {"client", "auditor", "admin"}
+    assert (config.keys[2].name, config.keys[2].roles) == (APPROVER_NAME, ("approver",))
+    assert config.keys[2].sha256 == sha256(OTHER.encode()).hexdigest()
     assert KEY not in config.model_dump_json()
 
 
 def test_the_configuration_survives_being_handed_to_the_processes() -> None:
-    config = with_key(Config(), KEY)
+    config = with_keys(Config(), KEY, OTHER)
     assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
 
 
 def test_without_a_file_the_own_key_has_all_debug_logs_and_no_other() -> None:
-    config = with_key(with_debug_logs(Config()), KEY)
+    config = with_keys(with_debug_logs(Config()), KEY, OTHER)
     assert set(config.debug.loggers) == set(BITS) and config.debug.keys == (KEY_NAME,)
     assert Config.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
     assert Config().debug.loggers == ()
@@ -224,7 +228,7 @@ def test_the_address_shown_is_one_that_a_client_here_can_use(
     host: str, url: str, tmp_path: Path
 ) -> None:
     settings = load_settings(host=host, port=8080)
-    assert up.UpPlan(settings, Config(), tmp_path, KEY, up.Workers(), False).url == url
+    assert up.UpPlan(settings, Config(), tmp_path, KEY, OTHER, up.Workers(), False).url == url
 
 
 def test_the_stamp_of_the_migrations_knows_them() -> None:
@@ -318,6 +322,18 @@ def test_a_folder_with_other_files_is_not_taken_for_the_data(tmp_path: Path) -> 
 def test_people_are_told_where_the_pages_are_unless_there_are_none() -> None:
     told = greeting("http://127.0.0.1:1", "sk-sluice-x", Path("/d"))
     assert "For people:     http://127.0.0.1:1/debug   (log in with the key)" in told.splitlines()
-    assert "/debug" not in greeting(
-        "http://127.0.0.1:1", "sk-sluice-x", Path("/d"), has_pages=False
+    asking = Shows(bash="", weather="", asks_people=True)
+    for has_pages in (True, False):
+        told = greeting(
+            "http://127.0.0.1:1",
+            "sk-sluice-x",
+            Path("/d"),
+            approver="sk-sluice-y",
+            shows=asking,
+            has_pages=has_pages,
+        )
+        assert ("/debug/approvals   key: sk-sluice-y" in told) is has_pages is ("/debug" in told)
+        assert "SLUICE_DATA_DIR=/d .venv/bin/sluice approvals approve ID" in told.splitlines()
+    assert "approvals" not in greeting(
+        "http://127.0.0.1:1", "sk-sluice-x", Path("/d"), shows=Shows(bash="", weather="")
     )

@@ -1,6 +1,6 @@
 """What an audit writer does beside its draining, each in a loop of its own: partitions of the
 coming days, calls that ended without a mark, entries that somebody else removed, figures, debug
-lines, retention. Must not know: batches."""
+lines, retention, notices. Must not know: batches."""
 
 import asyncio
 import contextlib
@@ -74,6 +74,7 @@ class Chores:
             "figures": Rollups(settings, redis).run,
             "debug lines": lines.run,
             **({"retention": RetentionLoop(settings).run} if retention.days else {}),
+            **({"notices": self._notice_loop} if settings.config.approvals.notify else {}),
         }
 
     async def _partition_loop(self) -> None:
@@ -127,6 +128,12 @@ class Chores:
                             extra={"error": str(error)[:80]},
                         )
                     refused = str(error)
+
+    async def _notice_loop(self) -> None:
+        # its libraries are loaded where somebody is notified
+        from workers.audit.notices import NoticeSender
+
+        await NoticeSender(self._settings).run()
 
     async def _missing_loop(self) -> None:
         """Say when records went away that nobody had committed: an ACL cannot keep from cutting a
