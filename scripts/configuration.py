@@ -40,6 +40,7 @@ from settings.config import (
     Price,
     Unmodelled,
 )
+from settings.login import Claim, LoginSettings, Oidc, Scope
 from settings.pages import Pages
 from settings.retention import Retention
 from settings.upstreams import HeaderName, KnownDialect, Part, Upstream
@@ -85,6 +86,8 @@ _WORDS: dict[Any, str] = {
     Beta: "name",
     Part: "part of an address",
     HeaderName: "header name",
+    Claim: "text",
+    Scope: "text",
     Unmodelled: "text",
     KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
     Pattern: "RE2 pattern",
@@ -107,6 +110,8 @@ SECTIONS: dict[type[BaseModel], str] = {
     Limits: "limits",
     Key: "keys[]",
     Pages: "pages",
+    LoginSettings: "login",
+    Oidc: "login: oidc",
     Debug: "debug",
     Retention: "retention",
     rule_options.ToolRulesOptions: "tool_rules",

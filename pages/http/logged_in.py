@@ -4,6 +4,8 @@ Must not know: the record, what a page shows.
 """
 
 import logging
+from collections.abc import Mapping
+from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,7 +41,7 @@ class LoggedIn:
             if visit.cookie:
                 visit.session = await self._logins.find(visit.cookie, head.address)
             visit.login = self._logins.key_of(visit.cookie)
-            if head.path != links.LOGIN:
+            if head.path not in links.OUTSIDE:
                 if visit.session is None:
                     app = _to_login(head)
                 elif head.method == "GET" and (head.query_value("again") or head.query_value("at")):
@@ -51,8 +53,8 @@ class LoggedIn:
 class LoginPages:
     """The login and its end, as endpoints."""
 
-    def __init__(self, logins: Logins) -> None:
-        self._logins = logins
+    def __init__(self, logins: Logins, *, has_people: bool) -> None:
+        self._logins, self._has_people = logins, has_people
 
     async def log_in(self, request: Request) -> Response:
         """Ask for a key, or exchange one for a cookie."""
@@ -62,7 +64,8 @@ class LoginPages:
             next_ = request_checks.safe_next(head.query_value("next"))
             if visit.session is not None:
                 return see_other(next_)
-            return html(plain_pages.login(next_, has_readers=await self._logins.has_readers()))
+            has_readers = self._has_people or await self._logins.has_readers()
+            return self._page(next_, has_readers=has_readers)
         form = await read_form(request.receive)
         next_ = request_checks.safe_next(form.get("next", ""))
         try:
@@ -70,19 +73,30 @@ class LoginPages:
                 form.get("key", ""), head.address, head.headers.get("user-agent", "")
             )
         except RateLimited as error:
-            return html(
-                plain_pages.login(next_, fault=error.message),
-                429,
-                {"retry-after": str(error.retry_after_s)},
-            )
+            again = {"retry-after": str(error.retry_after_s)}
+            return self._page(next_, 429, again, fault=error.message)
         if cookie is None:
             log.warning("wrong key at the login of the pages", extra={"action": "login"})
             fault = "This is no key that may read the record: it needs the role auditor or admin."
-            return html(plain_pages.login(next_, fault=fault), 403)
+            return self._page(next_, 403, fault=fault)
         visit.login = self._logins.key_of(cookie)
         response = see_other(next_)
         add_cookie(response, site, site.cookie, cookie, LASTS_S, is_hidden=True)
         return response
+
+    def _page(
+        self,
+        next_: str,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        *,
+        fault: str = "",
+        has_readers: bool = True,
+    ) -> Response:
+        page = plain_pages.login(
+            next_, fault=fault, has_readers=has_readers, has_people=self._has_people
+        )
+        return html(page, status, headers)
 
     async def log_out(self, request: Request) -> Response:
         """End the login that asks."""
@@ -106,12 +120,20 @@ def check_token(form: dict[str, str], session: LoginSession) -> None:
 
 
 def add_cookie(
-    response: Response, site: Site, name: str, value: str, seconds: int, *, is_hidden: bool
+    response: Response,
+    site: Site,
+    name: str,
+    value: str,
+    seconds: int,
+    *,
+    is_hidden: bool,
+    path: str = links.ROOT,
+    same_site: Literal["Strict", "Lax"] = "Strict",
 ) -> None:
     """Give an answer a cookie that our pages alone get back; `is_hidden`: also from their
     script."""
     more = f"{'; HttpOnly' if is_hidden else ''}{'; Secure' if site.is_secure else ''}"
-    cookie = f"{name}={value}; Path={links.ROOT}; Max-Age={seconds}; SameSite=Strict{more}"
+    cookie = f"{name}={value}; Path={path}; Max-Age={seconds}; SameSite={same_site}{more}"
     response.raw_headers.append((b"set-cookie", cookie.encode()))
 
 

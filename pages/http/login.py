@@ -1,5 +1,6 @@
-"""Logins: an API key is exchanged for a cookie, and a cookie identifies the reader. A browser never
-holds the key, and a page never the cookie.
+"""Logins: an API key, or a person that the provider of OpenID Connect names, is exchanged for a
+cookie, and a cookie identifies the reader. A browser never holds the key, and a page never the
+cookie.
 
 A cookie is 32 random bytes and good for /debug alone. Only its hash is stored, so that no reader of
 the database can log in. Each request asks whether its key is still good, so revoking one ends its
@@ -11,14 +12,14 @@ import hmac
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from db.page_sessions import PageSessions
+from db.page_sessions import LASTS_S, Login, PageSessions, Person
 from pages.page import Who
 from protocol.bounds import MAX_KEY_BYTES
-from protocol.errors import RateLimited
+from protocol.errors import Forbidden, RateLimited
 from settings.config import Key
 from streams.logins import KnownLogins
 from streams.round_robin import RoundRobin
@@ -86,10 +87,10 @@ class Attempts:
 
 class Logins:
     """Begins, finds and ends logins. `keys` are those of the configuration, which win over stored
-    keys of the same name."""
+    keys of the same name; `issuer` is the provider of people, empty for none."""
 
-    def __init__(self, keys: tuple[Key, ...], sessions: PageSessions) -> None:
-        self._keys, self._sessions = keys, sessions
+    def __init__(self, keys: tuple[Key, ...], sessions: PageSessions, issuer: str = "") -> None:
+        self._keys, self._sessions, self._issuer = keys, sessions, issuer
         self._names = {key.name for key in keys}
         self._attempts = Attempts()
         self._known = KnownLogins()
@@ -108,9 +109,29 @@ class Logins:
         if who is None:
             return None
         self._attempts.forget(address, time.monotonic())
+        return await self._begin(digest, who.key_id, agent)
+
+    @contextlib.contextmanager
+    def attempt(self, address: str) -> Iterator[None]:
+        """Count what may fail as a wrong key of this address. Raises RateLimited."""
+        self._attempts.begin(address, time.monotonic())
+        yield
+        self._attempts.forget(address, time.monotonic())
+
+    async def begin_person(self, person: Person, agent: str, lasts_s: int) -> str:
+        """Return the cookie of a new login of a person. Raises Forbidden for one that may not read,
+        AuditUnavailable."""
+        who = _person(person.name, person.sha256, person.roles, "")
+        if who is None:
+            raise Forbidden("your role does not let you read the record", code="no_role")
+        return await self._begin(person, who.key_id, agent, lasts_s)
+
+    async def _begin(
+        self, holder: str | Person, key_id: str, agent: str, lasts_s: int = LASTS_S
+    ) -> str:
         cookie = secrets.token_urlsafe(32)
-        await self._sessions.begin(_digest(cookie), digest, agent)
-        self._known.remember(_digest(cookie).hex(), who.key_id)
+        await self._sessions.begin(_digest(cookie), holder, agent, lasts_s)
+        self._known.remember(_digest(cookie).hex(), key_id)
         return cookie
 
     def key_of(self, cookie: str) -> str:
@@ -131,15 +152,18 @@ class Logins:
         who = None
         if login is not None:
             name = sha256(digest).hexdigest()[:16]
-            who = self._of_file(login.sha256, name) or self._of_database(
-                login.name, login.sha256, login.roles, name
-            )
+            who = self._of_login(login, name)
         self._known.remember(digest.hex(), who.key_id if who is not None else "")
         return None if who is None else LoginSession(who, _form_token(cookie), digest)
 
     async def end(self, session: LoginSession) -> None:
         """End a login. Raises AuditUnavailable."""
         await self._sessions.end(session.digest)
+
+    async def end_of_person(self, person: str | None, sid: str | None, before_s: float) -> None:
+        """End the logins of a person, or of a session at the provider, or both, that began before a
+        time. Raises AuditUnavailable."""
+        await self._sessions.end_of_person(person, sid, before_s)
 
     async def has_readers(self) -> bool:
         """Is there a key that may log in? Raises AuditUnavailable."""
@@ -162,6 +186,14 @@ class Logins:
             None if stored is None else self._of_database(stored.name, digest, stored.roles, login)
         )
 
+    def _of_login(self, login: Login, name: str) -> Who | None:
+        if login.issuer:
+            is_known = login.issuer == self._issuer
+            return _person(login.name, login.sha256, login.roles, name) if is_known else None
+        return self._of_file(login.sha256, name) or self._of_database(
+            login.name, login.sha256, login.roles, name
+        )
+
     def _of_file(self, digest: str, login: str) -> Who | None:
         file_key = None
         for key in self._keys:
@@ -177,12 +209,21 @@ class Logins:
     def _of_database(self, name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
         if not name or name in self._names:
             return None
-        return _who(name, Key.model_construct(name=name, sha256=digest).id, roles, login)
+        return _who(name, _id(name, digest), roles, login)
 
 
 def form_is_ours(form: Mapping[str, str], session: LoginSession) -> bool:
     """Does a form carry the token of this login?"""
     return hmac.compare_digest(form.get("token", "").encode(), session.token.encode())
+
+
+def _person(name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
+    # no key's name has a colon, so nobody takes a name at the provider to pass for one
+    return _who(f"oidc:{name}", _id(name, digest), roles, login)
+
+
+def _id(name: str, digest: str) -> str:
+    return Key.model_construct(name=name, sha256=digest).id
 
 
 def _who(name: str, key_id: str, roles: frozenset[str], login: str) -> Who | None:

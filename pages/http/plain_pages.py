@@ -23,11 +23,13 @@ _TITLES = {
 }
 
 
-def login(next_: str, *, fault: str = "", has_readers: bool = True) -> bytes:
-    """Ask for a key; `fault` says what was wrong with the one before."""
-    return render_outside(
-        "login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers}
-    )
+def login(
+    next_: str, *, fault: str = "", has_readers: bool = True, has_people: bool = False
+) -> bytes:
+    """Ask for a key, or lead to the provider that people log in at (`has_people`); `fault` says
+    what was wrong before."""
+    values = {"next": next_, "fault": fault, "has_readers": has_readers, "has_people": has_people}
+    return render_outside("login.html", "Log in", values)
 
 
 def failed(
