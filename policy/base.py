@@ -268,9 +268,27 @@ class Defer(msgspec.Struct, frozen=True):
     choice: ProtocolChoice | None = None
 
 
+class Approval(msgspec.Struct, frozen=True):
+    """How people decide about a call. Times are in seconds.
+
+    `need`: how many must approve. `approvers`: names of keys and people who may; none: whoever has
+    the role. `hold_s`: how long the client's answer waits. The request stands for `expires_s`, an
+    approval can be used within `use_within_s`, and an identical call is denied again for
+    `deny_for_s` without a new question.
+    """
+
+    need: int = 1
+    approvers: tuple[str, ...] = ()
+    hold_s: int = 50
+    expires_s: int = 86_400
+    use_within_s: int = 900
+    deny_for_s: int = 900
+
+
 class Ask(msgspec.Struct, frozen=True):
     """Let a later policy of the series answer for the call that can (`Policy.answers`), such as a
-    judge. The rules behind still decide; where nobody answers, the call is blocked for this reason.
+    judge. The rules behind still decide. Where nobody answers, people do if there is an `approval`;
+    else the call is blocked for this reason.
 
     Fields as of `Block`.
     """
@@ -283,6 +301,7 @@ class Ask(msgspec.Struct, frozen=True):
     mark: str = ""
     """Stands for the call and its project. With it an admin may allow that call from then on
     (`ProjectClaims.allowed`); empty: nobody can."""
+    approval: Approval | None = None
 
 
 class AskJudge(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from policy.scores import Score
 from protocol.bounds import MAX_DIMS, MAX_NAME_CHARS, MAX_WHY_CHARS
 
 Combine = Literal["max", "mean", "weights", "logit"]
-Do = Literal["allow", "block", "defer"]
+Do = Literal["allow", "ask", "block", "defer"]
 """What a step does. `allow` is for marking scores that are worth nothing but a row."""
 _MAX_EXPONENT = 700.0
 

@@ -239,6 +239,10 @@ MAX_TOOL_BYTES = 32 * 1024
 """Description and schema of a tool whose call is judged."""
 MAX_ANSWER_BYTES = 2**20
 """Names and arguments of the earlier calls of an answer that a judge is shown."""
+MAX_HELD_BYTES = 64 * 1024
+"""Arguments of a call that people are asked about: they must see all of them."""
+MAX_HELD_CALLS = 100
+"""Calls that one policy worker lets wait for people; the next end their turn at once."""
 MAX_OPEN_ASKS = 8
 """Open questions of one call to judges."""
 MAX_JUDGE_QUEUE = 2_000

@@ -394,6 +394,52 @@ class EventRecord(_Record, frozen=True, tag="event"):
     detail: Words
 
 
+class ApprovalRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="approval", kw_only=True, omit_defaults=False
+):
+    """A tool call waits for people. Key: (call_id, block). Its fields are the parameters of the
+    function that stores it (`sluice_ask_people`), in order; times are seconds.
+
+    `binding` is the SHA-256 of all that a decision is bound to, `binding_without_policy` of all but
+    the policies' revision. `approvers`: names, a line each.
+    """
+
+    table: ClassVar[str] = "approvals"
+    approval_id: str
+    call_id: str
+    block: Number
+    expires_s: int
+    use_within_s: int
+    deny_for_s: int
+    binding: bytes
+    binding_without_policy: bytes
+    key: str
+    key_id: str
+    session: str
+    policy: str
+    revision: str
+    tool: str
+    server: str
+    executor: str
+    arguments: bytes
+    rule: str
+    why: str
+    need: int
+    approvers: str
+
+
+class ApprovalUseRecord(
+    msgspec.Struct, frozen=True, array_like=True, tag="use", kw_only=True, omit_defaults=False
+):
+    """A tool call is released by an approval, which no other call can use then. Key: (call_id,
+    block)."""
+
+    table: ClassVar[str] = "approvals"
+    approval_id: str
+    call_id: str
+    block: Number
+
+
 Record = (
     CallRecord
     | ChunksRecord
@@ -407,6 +453,8 @@ Record = (
     | ScoreRecord
     | DecisionRecord
     | AttemptRecord
+    | ApprovalRecord
+    | ApprovalUseRecord
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -223,6 +223,18 @@ class Key(_Strict):
     ] = None
     """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a
     client sees the first after 8 to 10 s."""
+    hold_s: Annotated[
+        Annotated[int, Field(ge=0, le=600)] | None,
+        Setting(
+            "hold-s",
+            "Seconds that its calls wait for people; 0 where nobody is there to decide.",
+            "hold_s is 0 to 600 whole seconds",
+            is_for_workers=True,
+        ),
+    ] = None
+    """Seconds that its calls wait for people, in place of the policy's (docs/run/approvals.md). 0,
+    for an unattended agent: the turn ends at once, and an identical call later takes the
+    decision."""
     project: Annotated[
         Annotated[str, Field(pattern=r"^(/|[A-Za-z]:[\\/])", max_length=1024)] | None,
         Setting(

@@ -193,9 +193,12 @@ def judgement_field(block: int, step: int) -> str:
     return f"j:{block}:{step}"
 
 
+COMMITTED, USED, LATE = b"1", b"used", b"late"
+
+
 def commit_field(block: int) -> str:
-    """The fact that the tool call in `block` is committed (`1`) or will not be waited for
-    (`late`)."""
+    """The fact that the tool call in `block` is `COMMITTED`, that another call had `USED` its
+    approval by then, or that it is too `LATE`."""
     return f"c:{block}"
 
 

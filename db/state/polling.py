@@ -86,6 +86,13 @@ SELECT id, name, arguments FROM (
 ) sized WHERE size <= %(size)s ORDER BY call_id, block
 """
 """What the client was given to run. Bounded by times as well: partitions are pruned by those."""
+_APPROVALS: LiteralString = """
+SELECT k.call_id::text AS call_id, k.block, k.approval_id, k.is_policy_changed, a.outcome,
+    a.decided_by, a.note, a.edited, coalesce(now() >= a.expires_at, false) AS is_expired,
+    extract(epoch FROM now() - k.at)::float8 AS waits_s
+FROM unnest(%s::uuid[], %s::int[]) v (call_id, block) JOIN approval_asks k USING (call_id, block)
+LEFT JOIN approvals a USING (approval_id)
+"""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
 
 
@@ -155,6 +162,12 @@ class Watch:
             (from_column(row["id"]), from_column(row["name"]), to_text(row["arguments"]))
             for row in await self._ask(_SESSION_CALLS, values)
         ]
+
+    async def approvals(self, asks: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+        """Return how it stands with these calls that wait for people, each a call and a block; none
+        of those that are not on record yet."""
+        columns = [[call_id for call_id, _ in asks], [block for _, block in asks]]
+        return await self._ask(_APPROVALS, columns)
 
     async def revision(self) -> str:
         """Return where the database stands, empty when it was never migrated."""

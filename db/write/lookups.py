@@ -14,6 +14,7 @@ from db.missing_records import MARK, CallHole, mark_values
 from db.write.connection import AuditConnection
 from db.write.rows import PARTITIONED
 from protocol.errors import AuditUnavailable
+from protocol.records import ApprovalUseRecord
 
 _UNCOUNTED = (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege)
 """What a database answers that was not migrated yet, or did not give the right to count."""
@@ -40,6 +41,12 @@ SELECT count(*), sha256(coalesce(string_agg(sha256, ''::bytea ORDER BY number), 
     EXISTS (SELECT FROM events v WHERE v.call_id = %(call)s::uuid
         AND v.kind = 'relayed'), {uncovered_sql("%(call)s::uuid")}
 FROM releases WHERE call_id = %(call)s::uuid AND number_next <= %(upto)s
+"""
+_USED: LiteralString = """
+SELECT v.call_id::text, v.block FROM unnest(%s::text[], %s::uuid[], %s::int[])
+    v (approval_id, call_id, block)
+LEFT JOIN approvals a USING (approval_id)
+WHERE (a.used_by_call, a.used_by_block) IS DISTINCT FROM (v.call_id, v.block)
 """
 _PARTITIONS: LiteralString = "SELECT sluice_ensure_partitions(%s::date, %s, %s)"
 _READS: LiteralString = "SELECT sluice_ensure_reads(%s::date, %s)"
@@ -86,6 +93,12 @@ class AuditLookups(AuditConnection):
         """Make the monthly partitions of `reads` from that of `first` on; returns how many were
         new. Raises AuditUnavailable."""
         return await self._number(_READS, (first, months))
+
+    async def used_elsewhere(self, uses: Sequence[ApprovalUseRecord]) -> set[tuple[str, int]]:
+        """Return those of these calls, each an id and a block, that another one was before in using
+        the approval. Raises AuditUnavailable."""
+        columns = zip(*((use.approval_id, use.call_id, use.block) for use in uses), strict=True)
+        return {(row[0], row[1]) for row in await self._rows(_USED, tuple(map(list, columns)))}
 
     async def default_rows(self) -> int:
         """Return how many calls lie in the default partition: any means that a day's partition was

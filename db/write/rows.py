@@ -12,12 +12,12 @@ from operator import attrgetter, contains
 from typing import Any
 from uuid import UUID
 
-from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, StoredColumn
+from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, StoredColumn, columns_of
 from db.text import search_text, to_column
 from db.write.packing import array, int4s, item, sized, timestamp
 from db.write.packing import column as pack_column
 from protocol.columns import Column
-from protocol.records import ChunksRecord, Record, to_text
+from protocol.records import ApprovalRecord, ApprovalUseRecord, ChunksRecord, Record, to_text
 
 IS_REDACTED = "EXISTS (SELECT FROM redacted_calls r WHERE r.call_id = v.call_id::uuid)"
 """SQL: was the call of a row `v` redacted?"""
@@ -92,6 +92,30 @@ class RowKind:
         )
 
 
+@dataclass(frozen=True)
+class FunctionKind(RowKind):
+    """Records that a function of the database takes, a field a parameter: it decides what becomes
+    of each, and takes one that it knows for no new one."""
+
+    @cached_property
+    def insert(self) -> str:
+        """The statement that gives it packed records."""
+        values = ", ".join(
+            f"unnest(${i}::{column.kind}[])" for i, column in enumerate(self.columns, 1)
+        )
+        return f"SELECT {self.table}({values})"
+
+    @property
+    def insert_new(self) -> str:
+        """The same."""
+        return self.insert
+
+
+def _function(name: str, record: type[Any]) -> FunctionKind:
+    first, *others = columns_of(record)
+    return FunctionKind(name, (CALL_ID, "block"), (first, _CALL_ID, *others))
+
+
 def _as_kept(column: StoredColumn) -> str:
     """SQL: what a column of the row `t` on record should hold for the row `v` that came. A
     redaction may be about to empty it."""
@@ -109,6 +133,9 @@ def _kind(table: CallTable) -> RowKind:
 _CALL_ID = StoredColumn(CALL_ID, "uuid", False, CALL_ID, Column(is_key=True))
 KINDS: Mapping[type[Any], RowKind] = {
     table.record: _kind(table) for table in TABLES if table.record is not None
+} | {
+    ApprovalRecord: _function("sluice_ask_people", ApprovalRecord),
+    ApprovalUseRecord: _function("sluice_use_approval", ApprovalUseRecord),
 }
 """Every kind of record. Chunks have a packing of their own: a record of theirs is many rows."""
 CHUNKS = KINDS[ChunksRecord]
@@ -137,6 +164,8 @@ def pack(records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
     for record in records:
         if type(record) is not ChunksRecord:
             by_kind.setdefault(type(record), []).append(record)
+    # the function waits for other questions of a key: two writers must come to keys in one order
+    by_kind.get(ApprovalRecord, []).sort(key=attrgetter("key_id"))
     packed = [
         _pack_kind(KINDS[kind], group)
         for kind, group in sorted(by_kind.items(), key=lambda item: KINDS[item[0]].table)

@@ -15,7 +15,18 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
 from policy import protocols
-from policy.base import Allow, AskJudge, Block, Context, Defer, Judgement, Policy, ToolCall, Verdict
+from policy.base import (
+    Allow,
+    Ask,
+    AskJudge,
+    Block,
+    Context,
+    Defer,
+    Judgement,
+    Policy,
+    ToolCall,
+    Verdict,
+)
 from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.control_options import ControlOptions, MonitorStep, StepOptions
@@ -195,7 +206,7 @@ class Control(Policy):
         if self._critical or any(step.do != "allow" for step in self._steps):
             return ""
         return (
-            "nothing is done about its scores: give `threshold`, `steps` that block or defer, or"
+            "nothing is done about its scores: give `threshold`, `steps` that block, ask or defer, or"
             " `critical`"
         )
 
@@ -367,4 +378,7 @@ class Control(Policy):
             return Allow(choice)
         if do == "defer":
             return Defer(step.model, reason, options.message, rule, choice)
+        if do == "ask":
+            approval = options.approval.as_asked()
+            return Ask(reason, options.message, rule, detail, choice, approval=approval)
         return Block(reason, options.message, rule, detail, options.feedback, choice)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import Feedback, Release
-from policy.builtin.rule_options import Folder, Hosts, Project, Rule
+from policy.builtin.rule_options import ApprovalOptions, Folder, Hosts, Project, Rule
 from policy.monitors.effect_monitor import Share
 from policy.protocols import Combine, Do
 from protocol.bounds import MAX_MONITORS, MAX_RULES
@@ -46,7 +46,8 @@ class StepOptions(_Strict):
     at: At
     """The step applies from this score up to the next step's."""
     do: Do
-    """`block`, `allow`, or `defer`: another model makes the rest of the turn."""
+    """`block`, `allow`, `ask`: people decide, or `defer`: another model makes the rest of the
+    turn."""
     model: str = ""
     """The other model: a name that `models` routes."""
 
@@ -59,8 +60,8 @@ class StepOptions(_Strict):
 class OnCritical(_Strict):
     """What to do with a critical call."""
 
-    do: Literal["block", "defer"] = "block"
-    """`block`, or `defer`: another model makes the rest of the turn."""
+    do: Literal["ask", "block", "defer"] = "block"
+    """`block`, `ask`: people decide, or `defer`: another model makes the rest of the turn."""
     model: str = ""
     """The other model: a name that `models` routes."""
 
@@ -131,6 +132,8 @@ class ControlOptions(_Strict):
     """As in `tool_rules`."""
     on_critical: OnCritical = OnCritical()
     """What to do with critical calls."""
+    approval: ApprovalOptions = ApprovalOptions()
+    """How people decide if a step or `on_critical` asks them, as in `tool_rules`."""
     on_fault: Literal["count", "ignore"] = "count"
     """`count`: a monitor that fails counts as 1.0. `ignore`: it does not count, so a broken monitor
     lets everything pass."""

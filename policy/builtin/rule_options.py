@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from policy.base import Executor
+from policy.base import Approval, Executor
 from policy.effects.credentials import KINDS, check_kind
 from policy.effects.effect import HostScope, Kind, PathScope, Scope, ServiceScope
 from policy.effects.sql import Kind as SqlKind
@@ -327,6 +327,29 @@ class DenyRule(AskRule):
         return self
 
 
+class ApprovalOptions(StrictOptions):
+    """How people decide about the calls that rules ask about (docs/run/approvals.md)."""
+
+    need: Annotated[int, Field(ge=1, le=2)] = 1
+    """How many people must approve: 1 or 2. One denial denies."""
+    approvers: Annotated[tuple[Name, ...], Field(max_length=MAX_RULES)] = ()
+    """Names of keys and people who may decide. They also need the role `approver`. Unset: everybody
+    with that role."""
+    hold_s: Annotated[int, Field(ge=0, le=600)] = 50
+    """Seconds that the client's answer waits for a decision. Then the turn ends with a notice, and
+    an identical call later takes the decision. A key's own `hold_s` takes precedence."""
+    expires_s: Annotated[int, Field(ge=60, le=604_800)] = 86_400
+    """Seconds until the request expires. An expired request is a denial."""
+    use_within_s: Annotated[int, Field(ge=60, le=86_400)] = 900
+    """Seconds from an approval until it can no longer be used."""
+    deny_for_s: Annotated[int, Field(ge=0, le=86_400)] = 900
+    """Seconds from a denial in which an identical call is denied without asking again."""
+
+    def as_asked(self) -> Approval:
+        """Return it for an `Ask`."""
+        return Approval(**self.model_dump())
+
+
 class ToolRulesOptions(StrictOptions):
     """Options of `tool_rules`."""
 
@@ -336,8 +359,11 @@ class ToolRulesOptions(StrictOptions):
     """Block calls that match one of these rules, or replace their arguments. A block wins over a
     replacement."""
     ask: Annotated[tuple[AskRule, ...], Field(max_length=MAX_RULES)] = ()
-    """Calls that match one of these rules are decided by a `tool_judge` of the series, and blocked
-    where it has none. `deny` wins over `ask`, and `ask` over `allow`."""
+    """Calls that match one of these rules are decided by a `tool_judge` of the series; where it has
+    none, by people if there is an `approval`. Otherwise they are blocked. `deny` wins over `ask`,
+    and `ask` over `allow`."""
+    approval: ApprovalOptions | None = None
+    """Let people decide about calls that `ask`, `unsure: ask` and `unread: ask` ask about."""
     project: Project = "auto"
     """The project, for rules about scopes: `auto`, what the key, `sluice run` or the agent names
     (docs/run/policies.md#the-project); a path, or several; `.`, relative paths alone."""

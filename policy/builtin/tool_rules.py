@@ -68,6 +68,8 @@ class ToolRules(Policy):
         self._history: EarlierCalls | None = None
         objecting = (*self.options.deny, *self.options.ask)
         rules = (*(allow or ()), *objecting)
+        approval = self.options.approval
+        self._approval = None if approval is None else approval.as_asked()
         self._claims = NO_CLAIMS
         self._reads = any(rule.reads_effects for rule in rules)
         self.reads_project = self._reads and self.options.project == AUTO
@@ -143,7 +145,7 @@ class ToolRules(Policy):
                 noted = Allow(reason="allowed_always", rule=question.rule)
                 question = None
             else:
-                question = msgspec.structs.replace(question, mark=mark)
+                question = msgspec.structs.replace(question, mark=mark, approval=self._approval)
         if isinstance(question, Block) or (question is not None and replacement is None):
             return question
         if self._allow is not None and not any(rule.allows(call, looks) for rule in self._allow):

@@ -31,7 +31,13 @@ from protocol.request import (
 
 _UNREPEATABLE = SETUP_FAULTS | {
     "ambiguous_json",
+    "approval_expired",
+    "approval_pending",
+    "approval_unavailable",
+    "approval_used",
+    "approvals_full",
     "name",
+    "superseded",
     "too_large",
     "too_many",
     "unfinished",

@@ -7,6 +7,7 @@ import msgspec
 from policy.base import (
     ALLOW,
     Allow,
+    Approval,
     Ask,
     AskJudge,
     Block,
@@ -21,13 +22,14 @@ from policy.base import (
     is_built_in,
 )
 from policy.scores import ProtocolChoice
-from policy.session import hook_checks, nonces
+from policy.session import approvals, hook_checks, nonces
 from policy.session.chain import Chain
+from policy.session.effects import CallInfo, JudgeRequest
 from policy.session.faults import fault, policy_name
 from protocol.bounds import MAX_ASKS
 from protocol.bytes.json_strict import AmbiguousJson
-from protocol.errors import TookTooLong
-from protocol.records import VerdictName
+from protocol.errors import LocalProtocolError, TookTooLong
+from protocol.records import ApprovalRecord, VerdictName
 from protocol.requests.copies import copied_json
 
 _VERDICTS = Allow, Block, Replace, Defer, Ask, AskJudge
@@ -58,6 +60,8 @@ class Decided(msgspec.Struct, frozen=True):
     """`Block.why`."""
     mark: str = ""
     """`Ask.mark` of what nobody answered."""
+    approval_id: str = ""
+    """The approval that it is released by."""
 
     @classmethod
     def of(cls, block: Block, policy: str) -> "Decided":
@@ -109,6 +113,9 @@ class Decision:
         self.step = -1
         self.may_ask_next = False
         """Rules are through, and the policies that may ask a judge come next."""
+        self.asked_people: tuple[Policy, Ask, Approval] | None = None
+        """What people are asked about it, who asks, and how they decide."""
+        self._approval_id = ""
         self.question: JudgeQuestion | None = None
         self.asker = ""
         self.decided: Decided | None = None
@@ -122,17 +129,15 @@ class Decision:
         Not `may_ask`: no further than the rules.
         """
         policies = self._chain.deciders
+        if self.asked_people is not None and judgement is not None:
+            self._hear_people(*self.asked_people, judgement)
+            return
         while self.decided is None:
             if self._at == len(policies):
-                if self._open is not None:
-                    self._deny_unanswered(*self._open)
-                    return
-                who, reason, rule = self._replaced_by if any(self._replaced_by) else self._noted
-                arguments = self._call.arguments
-                outcome: VerdictName = "allow" if arguments == self._original else "replace"
-                self.decided = Decided(
-                    outcome, reason, who, arguments=arguments, rule=rule, why=self._why
-                )
+                if self._open is None:
+                    self._pass()
+                else:
+                    self._leave_to_people(*self._open)
                 return
             policy = policies[self._at]
             if policy.asks and not may_ask:
@@ -173,6 +178,50 @@ class Decision:
                     self.question, self.asker = verdict.question, policy_name(policy)
                     self._asked.add(self._at)
                     return
+
+    def _pass(self) -> None:
+        """Let the call go out: every policy has let it pass."""
+        who, reason, rule = self._replaced_by if any(self._replaced_by) else self._noted
+        arguments = self._call.arguments
+        outcome: VerdictName = "allow" if arguments == self._original else "replace"
+        self.decided = Decided(
+            outcome,
+            reason,
+            who,
+            arguments=arguments,
+            rule=rule,
+            why=self._why,
+            approval_id=self._approval_id,
+        )
+
+    def _leave_to_people(self, policy: Policy, ask: Ask) -> None:
+        """Ask people, where the rule that asks names any, or block what nobody answered."""
+        if ask.approval is None:
+            self._deny_unanswered(policy, ask)
+        elif problem := approvals.why_not(self._call):
+            self._block(policy, Block("cannot_hold", problem, ask.rule, why=ask.why))
+        else:
+            self.step += 1
+            self.asked_people = (policy, ask, ask.approval)
+            self.question = approvals.question_of(self._call, ask, ask.approval)
+            self.asker = policy_name(policy)
+
+    def _hear_people(
+        self, policy: Policy, ask: Ask, approval: Approval, judgement: Judgement
+    ) -> None:
+        self.question = None
+        answer = approvals.read_answer(judgement)
+        if answer.outcome != "approved":
+            reason, message = approvals.refusal(answer)
+            self._block(policy, Block(reason, message, ask.rule, why=ask.why))
+            return
+        self._open, self._approval_id = None, answer.approval_id
+        self._noted = (policy_name(policy), "approved", ask.rule)
+        if answer.edited is not None:
+            self._replace(policy, Replace(answer.edited, "approved", ask.rule))
+        if self.decided is None:
+            # whoever edited the arguments has answered what rules ask about them
+            self._pass()
 
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
         self.question = None
@@ -272,6 +321,19 @@ class Decision:
                 self._block(earlier, Block("conflict"))
                 return
         self._at += 1
+
+    def request(self, info: CallInfo) -> tuple[JudgeRequest, ApprovalRecord | None]:
+        """Return the question that is open, and where people answer it what goes on record
+        first. Raises LocalProtocolError where none is."""
+        if self.question is None:
+            raise LocalProtocolError("a call without a question asks nobody")
+        asked = self.asked_people
+        request = JudgeRequest(
+            info.call_id, self._call.block, self.step, self.question, 0, asked is not None
+        )
+        if asked is None:
+            return request, None
+        return request, approvals.record_of(info, self._call, *asked[1:])
 
     @property
     def call(self) -> ToolCall:

@@ -328,7 +328,7 @@ class DeferringSession(Session):
         else:
             self._ask_again(exchange, blocks, self._discarded)
 
-    def committed(self, block: int, ok: bool, at: int) -> None:
+    def committed(self, block: int, fault: str, at: int) -> None:
         """As every session; the other model is asked once it is on record why."""
         exchange, blocks, first = self._exchange, self._held, self._discarded
         if (
@@ -338,10 +338,10 @@ class DeferringSession(Session):
             or blocks is None
             or first is None
         ):
-            super().committed(block, ok, at)
+            super().committed(block, fault, at)
             return
         self._committing = -1
-        if ok:
+        if not fault:
             self._ask_again(exchange, blocks, first)
         else:
             self._give_up(first, "what it was to take the place of could not be recorded in time")

@@ -71,6 +71,8 @@ class JudgeRequest(msgspec.Struct, frozen=True):
     question: JudgeQuestion
     attempt: int = 0
     """Asked again where a judge died over it."""
+    is_for_people: bool = False
+    """People answer it, by the record that goes with it, and no judge does."""
 
 
 class SessionEffects(msgspec.Struct):

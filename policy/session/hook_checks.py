@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from policy.base import AskJudge
+from policy.base import Approval, AskJudge
 from policy.scores import AuditRule, ProtocolChoice, Score
 from protocol.bounds import (
     MAX_CHANGED_ITEMS,
@@ -19,6 +19,7 @@ from protocol.bounds import (
     MAX_MONITORS,
     MAX_NAME_CHARS,
     MAX_REASON_CHARS,
+    MAX_RULES,
     MAX_WHY_CHARS,
 )
 from protocol.bytes.json_strict import MAX_BODY_DEPTH
@@ -46,6 +47,7 @@ _MOST: Final[Mapping[type, Mapping[str, int]]] = {
         "error": MAX_WHY_CHARS,
     },
     AuditRule: {},
+    Approval: {"approvers": MAX_RULES},
 }
 """Characters or items of a field, at most; of a verdict where its type is not here."""
 _NAMES = frozenset(("rule", "monitor", "mark"))

@@ -174,11 +174,11 @@ class Session(RequestSide):
             self._exchange.blocks.judgement(block, step, judgement, at)
             self._pump()
 
-    def committed(self, block: int, ok: bool, at: int) -> None:
-        """Take the commit of a tool call's record; not `ok` means that it was not waited for any
-        longer."""
+    def committed(self, block: int, fault: str, at: int) -> None:
+        """Take the commit of a tool call's record; `fault` is the reason for which the call is not
+        released all the same, if there is one."""
         if self._exchange is not None:
-            self._exchange.blocks.committed(block, ok, at)
+            self._exchange.blocks.committed(block, fault, at)
             self._pump()
 
     def segment(self, body: bytes | None, chunks: Sequence[bytes]) -> None:

@@ -94,7 +94,7 @@ class Fed:
                     continue
                 session.judgement(wanted.block, wanted.step, judgement, 0)
             for block in taken.waits:
-                session.committed(block, True, 0)
+                session.committed(block, "", 0)
 
     def why(self, block: int | None) -> str:
         """Return the sentence of the record that says why a call was decided as it was."""

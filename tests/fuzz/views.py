@@ -276,7 +276,7 @@ class Drive:
             for ask in asks:
                 self.session.judgement(ask.block, ask.step, Judgement(probability=ask.block % 2), 1)
             for wait in waits:
-                self.session.committed(wait, wait % 3 != 2, 1)
+                self.session.committed(wait, "audit_unavailable" if wait % 3 == 2 else "", 1)
 
 
 def released(session: Session) -> tuple[list[Event], list[Respond]]:

@@ -285,7 +285,7 @@ def test_what_follows_a_suspect_waits_for_its_verdict() -> None:
 def test_a_suspect_waits_for_its_commit() -> None:
     run = Run(Deny("never"), durable=True).feed(*text(0, SUSPECT)).finish()
     assert run.text == ""
-    run.blocks.committed(run.waits[0], True, 5)
+    run.blocks.committed(run.waits[0], "", 5)
     run.collect()
     assert run.text == SUSPECT
 

@@ -71,7 +71,7 @@ async def take_through(blobs: list[bytes], monkeypatch: pytest.MonkeyPatch) -> s
     calls: Any = SimpleNamespace(owns=lambda _: True, spawn=lambda *_: None)
     uncounted: Any = SimpleNamespace(add=lambda shard, key, size: None)
     releaser = Releaser(redis, calls, uncounted, max_reply=10, strict=False)
-    facts = FactWatcher(redis, nobody, nobody, nobody, Limits(), calls, nobody)
+    facts = FactWatcher(redis, nobody, nobody, nobody, nobody, Limits(), calls, nobody)
     info = call_info(START.call_id, durable=True, max_arguments_bytes=2 * SIZE)
     call = owned(START, Session(info, [RULES], Config()))
     call.begin(BODY)

@@ -582,7 +582,7 @@ def in_order(order: Sequence[int], *, durable: bool) -> tuple[str, list[Any]]:
                 ScoreRecord,
                 DecisionRecord,
             }, "what may go out has its scores in the same batch"
-            session.committed(key_of_wait, True, 8)
+            session.committed(key_of_wait, "", 8)
             records += session.drain().records
     digest = session.drain().digest
     return digest, sorted((msgspec.structs.replace(record, at=0) for record in records), key=repr)

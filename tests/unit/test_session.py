@@ -186,7 +186,7 @@ def test_a_durable_call_waits_for_its_commit() -> None:
     taken = session.drain()
     assert taken.waits == [0] and not of_kind(taken.outputs, BlockStart)
     assert [r.notify for r in taken.records if isinstance(r, ToolCallRecord)] == [True]
-    session.committed(0, True, 5)
+    session.committed(0, "", 5)
     outputs = session.drain().outputs
     assert [type(o) for o in outputs][:2] == [BlockStart, ArgumentsDelta]
     assert end(outputs).stop_reason is StopReason.TOOL_USE
@@ -197,7 +197,7 @@ def test_a_call_whose_commit_does_not_come_is_blocked() -> None:
     session.drain()
     session.chunks(1, [call_chunk(0, "bash", "{}"), chunk(finish="tool_calls"), DONE])
     session.drain()
-    session.committed(0, False, 5)
+    session.committed(0, "audit_unavailable", 5)
     taken = session.drain()
     assert "it could not be recorded in time" in texts(taken.outputs)
     assert [r.reason for r in taken.records if isinstance(r, BlockRecord)] == ["audit_unavailable"]
@@ -407,7 +407,7 @@ def test_the_chunk_of_a_whole_answer_is_held_until_the_last_call_is_decided() ->
         session.judgement(ask.block, ask.step, Judgement(model="m", probability=0.1), 2)
     for ask in asks:
         assert session.whole_verdict == "hold"
-        session.committed(ask.block, True, 3)
+        session.committed(ask.block, "", 3)
     assert session.whole_verdict == "allow"
     denied = make([Ask()], request=REQUEST | {"stream": False})
     denied.body(1, answer("ls", "pwd"))

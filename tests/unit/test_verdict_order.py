@@ -146,7 +146,7 @@ class Owner:
         if kind == "judgement":
             self.session.judgement(key, step, Judgement(probability=float(fact < 0.3)), 5)
         else:
-            self.session.committed(key, fact < 0.85, 5)
+            self.session.committed(key, "" if fact < 0.85 else "audit_unavailable", 5)
         self.collect()
 
     def run(self, chunks: Sequence[bytes]) -> None:

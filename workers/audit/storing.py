@@ -17,7 +17,14 @@ from uuid import UUID
 from db.missing_records import CallHole
 from db.write.insert import AuditInserter, Conflicts
 from protocol.errors import StreamConnectionLost
-from protocol.records import CallRecord, EndRecord, Record, ToolCallRecord, call_ids
+from protocol.records import (
+    ApprovalUseRecord,
+    CallRecord,
+    EndRecord,
+    Record,
+    ToolCallRecord,
+    call_ids,
+)
 from settings.runtime import Runtime
 from streams import layout, scripts
 from streams.audit_stream import entry_id
@@ -111,7 +118,11 @@ class ShardStore:
         bodies = {} if is_late else await self._bodies.take(inserter, deferred.begun, ended)
         outcome = await self._insert(inserter, records, bodies, () if is_late else deferred.calls)
         waited_for = [r for r in outcome.held(records) if r.notify]
-        await self._announce(waited_for)
+        uses = [r for r in records if isinstance(r, ApprovalUseRecord)]
+        used: set[tuple[str, int]] = (
+            await self._stop.until_stored(inserter.used_elsewhere, uses) if uses else set()
+        )
+        await self._announce(waited_for, used)
         self._bodies.note_kept(bodies)
         await self._mark(inserter, altered(records))
         waited = self._is_strict or bool(waited_for)
@@ -206,6 +217,17 @@ class ShardStore:
             log.error("audit conflict: same key, other content", extra=extra)
         return outcome
 
-    async def _announce(self, committed: list[ToolCallRecord]) -> None:
-        facts = ((record.call_id, layout.commit_field(record.block)) for record in committed)
-        await asyncio.gather(*(scripts.set_fact(self._redis, *fact, b"1") for fact in facts))
+    async def _announce(
+        self, committed: list[ToolCallRecord], used: Collection[tuple[str, int]]
+    ) -> None:
+        """Say that calls are on record, and of those whose approval was `used` elsewhere that
+        too."""
+        facts = (
+            (
+                record.call_id,
+                layout.commit_field(record.block),
+                layout.USED if (record.call_id, record.block) in used else layout.COMMITTED,
+            )
+            for record in committed
+        )
+        await asyncio.gather(*(scripts.set_fact(self._redis, *fact) for fact in facts))

@@ -13,6 +13,7 @@ from weakref import ref
 
 import msgspec
 
+from db.state.polling import Watch
 from policy.base import Judgement
 from policy.session.effects import JudgeRequest, WantedSegment
 from protocol.bounds import LARGE_STEP_BYTES
@@ -29,6 +30,7 @@ from workers.judge_queue import JudgeQueue
 from workers.policy.call.owned import OwnedCall
 from workers.policy.calls import Calls
 from workers.policy.feeding import Feeder
+from workers.policy.people import People
 from workers.policy.recorded_turns import TurnLookup, field_of
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class FactWatcher:
         bodies: Connection,
         judges: JudgeQueue,
         turns: TurnLookup,
+        people: Watch,
         limits: Limits,
         calls: Calls,
         feeder: Feeder,
@@ -52,6 +55,7 @@ class FactWatcher:
         self._redis, self._bodies, self._judges, self._turns = redis, bodies, judges, turns
         self._limits, self._calls, self._feeder = limits, calls, feeder
         self._looked_after = set[str]()
+        self._people = People(people, limits, calls, self._set)
 
     def _failed(self, call: OwnedCall, error: StreamConnectionLost | RedisError) -> None:
         """Retry failed requests to Redis later, and end a call whose facts are unreadable, because
@@ -67,6 +71,9 @@ class FactWatcher:
         # a minute away
         loop, of_call = asyncio.get_running_loop(), ref(call)
         for ask in asks:
+            if ask.is_for_people:
+                self._people.wait_for(call, ask)
+                continue
             loop.call_later(
                 self._deadline_s(ask),
                 self._judge_late,
@@ -106,7 +113,9 @@ class FactWatcher:
     def _commit_late(self, of_call: "ref[OwnedCall]", block: int) -> None:
         call = of_call()
         if call is not None and self._calls.owns(call) and block in call.waits.open_commits:
-            self._calls.spawn(self._set(call, layout.commit_field(block), b"late"), "commit late")
+            self._calls.spawn(
+                self._set(call, layout.commit_field(block), layout.LATE), "commit late"
+            )
 
     async def _look_up(self, call: OwnedCall) -> None:
         """Look up the turns that a call wants; what comes of it is a fact, so that nobody looks a
@@ -230,6 +239,9 @@ class FactWatcher:
                     await self._feeder.feed(call, field, value)
             self._calls.after(call)
             for ask in list(call.waits.open_asks.values()):
+                if ask.is_for_people:
+                    self._people.wait_for(call, ask)
+                    continue
                 attempt = await self._judges.died(call.id, ask.block, ask.step)
                 if attempt is not None:
                     await self._ask(call, msgspec.structs.replace(ask, attempt=attempt))
@@ -242,4 +254,4 @@ class FactWatcher:
 
     async def close(self) -> None:
         """Close the connections to the judge queue and the record."""
-        await asyncio.gather(self._judges.close(), self._turns.close())
+        await asyncio.gather(self._judges.close(), self._turns.close(), self._people.close())

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 
+from db.state.polling import Watch
 from protocol.records import STREAM_LOST, EventRecord, encode_records
 from settings.runtime import Runtime
 from streams import layout
@@ -64,7 +65,8 @@ class Steps(Calls):
             durable=config.durability != "relaxed",
             max_bytes=limits.body_bytes,
         )
-        self.facts = FactWatcher(redis, bodies, judges, turns, limits, self, self.feeder)
+        people = Watch(settings.database_url)
+        self.facts = FactWatcher(redis, bodies, judges, turns, people, limits, self, self.feeder)
 
     def after(self, call: OwnedCall) -> None:
         """Do what the call wants after it was fed; nothing while it is replayed, whose outputs went

@@ -23,11 +23,10 @@ from policy.session.answer.toolcalls import ProviderCall
 from policy.session.approved_tools import Approved
 from policy.session.chain import Chain
 from policy.session.decision import Decided, Decision
-from policy.session.effects import JudgeRequest
 from protocol.bounds import MAX_OPEN_ASKS, MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop
-from protocol.records import ToolReleaseRecord
+from protocol.records import ApprovalUseRecord, ToolReleaseRecord
 from protocol.request import ChatRequest, Tool
 
 _CALL_BYTES = 4 * 1024
@@ -282,17 +281,17 @@ class CallFlow:
         self._on_decision(slot, at)
         self._ask_next()
 
-    def committed(self, key: int, ok: bool, at: int) -> None:
-        """Take the commit of a tool call's record; not `ok` means that it was not waited for any
-        longer."""
+    def committed(self, key: int, fault: str, at: int) -> None:
+        """Take the commit of a tool call's record; `fault` is the reason for which it is not
+        released all the same, if there is one."""
         slot = self.slots.by_key.get(key)
         if type(slot) is not CallSlot or slot.done or slot.phase != "decided":
             return
         if slot.final.verdict == "block":
             return
-        if not ok:
-            slot.decide(Decided.deny("audit_unavailable", policy=slot.final.policy))
-            self._outbox.block_record(slot, "block", "audit_unavailable", "")
+        if fault:
+            slot.decide(Decided.deny(fault, policy=slot.final.policy))
+            self._outbox.block_record(slot, "block", fault, "")
         self._on_commit(slot, at)
 
     def _on_decision(self, slot: CallSlot, at: int) -> None:
@@ -300,8 +299,9 @@ class CallFlow:
         decision = slot.decision
         if slot.decided is None and decision is not None and decision.question is not None:
             self._questions.open(slot.key)
-            call_id = self._outbox.call.call_id
-            request = JudgeRequest(call_id, slot.key, decision.step, decision.question)
+            request, record = decision.request(self._outbox.call)
+            if record is not None:
+                self._outbox.records.append(record)
             self._outbox.asks.append(request)
             return
         self._questions.close(slot.key)
@@ -317,7 +317,15 @@ class CallFlow:
             if misfit is not None:
                 slot.decide(misfit)
                 arguments = None
-        wait = arguments is not None and self.call.durable
+        # used once: whatever the durability, it goes out when the record has it so
+        approval_id = slot.final.approval_id
+        wait = arguments is not None and (self.call.durable or bool(approval_id))
+        if wait and approval_id:
+            self._outbox.records.append(
+                ApprovalUseRecord(
+                    approval_id=approval_id, call_id=self.call.call_id, block=slot.key
+                )
+            )
         if decision is not None and decision.choices:
             # with the call's own record, so that nothing goes out whose scores are not on record
             self._outbox.records += toolcalls.chosen(

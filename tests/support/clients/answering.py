@@ -153,7 +153,7 @@ class Answer:
     def commit(self, *, ok: bool = True) -> "Answer":
         """Say that all records that are waited for are durable."""
         while self.waits:
-            self.session.committed(self.waits.pop(0), ok, 1)
+            self.session.committed(self.waits.pop(0), "" if ok else "audit_unavailable", 1)
             self._take()
         return self
 

@@ -16,6 +16,8 @@ from streams import layout
 from workers.policy.recorded_turns import field_of, tell
 
 _judgement = msgspec.json.Decoder(Judgement)
+_COMMIT_FAULTS = {layout.COMMITTED: "", layout.USED: "approval_used"}
+"""What the fact of a commit means for the call; any other says that it came too late."""
 
 
 class Waits:
@@ -116,7 +118,7 @@ class Waits:
                 self.has_new = True
         for block in effects.waits:
             if value := self.facts.get(layout.commit_field(block)):
-                session.committed(block, value == b"1", at)
+                session.committed(block, _COMMIT_FAULTS.get(value, "audit_unavailable"), at)
             else:
                 self.open_commits.add(block)
                 self.new_commits.append(block)
@@ -145,7 +147,7 @@ class Waits:
         commits = (b for b in self.open_commits if layout.commit_field(b) == field)
         if (block := next(commits, None)) is not None:
             self.open_commits.discard(block)
-            session.committed(block, value == b"1", at)
+            session.committed(block, _COMMIT_FAULTS.get(value, "audit_unavailable"), at)
         elif self.lookup and field == field_of(self.lookup):
             self.lookup = None
             tell(session, self.facts, field, value)

@@ -1,0 +1,241 @@
+"""A rule asks people: the call waits, and what they decide is what the client gets, once."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx2 as httpx
+import psycopg
+import pytest
+
+from tests.support.clients.agent import TOOLS
+from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
+from tests.support.servers.stores import Stores
+from tests.support.waiting import wait_for
+
+
+def _series(**approval: Any) -> list[dict[str, Any]]:
+    asking = {"name": "deletes", "does": {"effects": ["delete"]}, "reason": "destructive"}
+    return [{"use": "tool_rules", "ask": [asking], "approval": approval}]
+
+
+SERIES = {
+    "default": _series(hold_s=20),
+    "later": _series(hold_s=0),
+    "later-again": _series(hold_s=0, use_within_s=800),
+    "two": _series(hold_s=20, need=2),
+    "named": _series(hold_s=20, approvers=["carol"]),
+    "goes-on": [{**_series(hold_s=20)[0], "on_block": "continue"}],
+}
+
+
+@pytest.fixture(scope="module")
+def product(stores: Stores) -> Iterator[Product]:
+    config = base_config()
+    config["policies"] = SERIES
+    for key in config["keys"]:
+        key["policies"] = list(SERIES)
+    with running(*stores, config) as made:
+        yield made
+
+
+@pytest.fixture
+def apart() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+def deleted(
+    product: Product, folder: str, series: str = "default", key: str = KEY, *, stream: bool = True
+) -> dict[str, Any]:
+    """Have the model delete a folder: what the client gets, its texts and tool calls."""
+    body = {
+        "model": "demo",
+        "max_tokens": 500,
+        "stream": stream,
+        "tools": TOOLS,
+        "messages": [{"role": "user", "content": f"delete everything with rm -rf {folder}"}],
+    }
+    headers = {"x-api-key": key, "x-sluice-policy": series, "x-sluice-session": "s1"}
+    answer = httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=60)
+    assert answer.status_code == 200, answer.text
+    got: dict[str, Any] = {"call_id": answer.headers["x-sluice-call-id"], "text": "", "calls": []}
+    if not stream:
+        whole = answer.json()
+        got["stop"] = whole["stop_reason"]
+        for block in whole["content"]:
+            if block["type"] == "text":
+                got["text"] += block["text"]
+            else:
+                got["calls"].append(block["input"])
+        return got
+    for line in answer.text.splitlines():
+        if line.startswith("data: "):
+            data = json.loads(line[6:])
+            delta = data.get("delta", {})
+            got["text"] += delta.get("text", "")
+            if delta.get("type") == "input_json_delta":
+                got["calls"].append(json.loads(delta["partial_json"]))
+            got["stop"] = delta.get("stop_reason") or got.get("stop")
+    return got
+
+
+def asked(product: Product, folder: str, count: int = 1) -> list[str]:
+    """The ids of the requests about a folder, the newest first, once there are so many."""
+
+    def ids() -> list[str]:
+        with psycopg.connect(product.database_url) as connection:
+            rows = connection.execute(
+                "SELECT approval_id FROM approvals WHERE position(%s in arguments) > 0"
+                " ORDER BY at DESC",
+                (f"{folder}".encode(),),
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    wait_for(lambda: len(ids()) >= count, what="the request on record")
+    return ids()
+
+
+def decide(
+    product: Product,
+    approval: str,
+    vote: str = "approve",
+    by: str = "carol",
+    note: str = "",
+    edited: dict[str, Any] | None = None,
+) -> str:
+    changed = None if edited is None else json.dumps(edited).encode()
+    with psycopg.connect(product.database_url) as connection:
+        row = connection.execute(
+            "SELECT sluice_decide_approval(%s, %s, %s, %s, %s, %s)",
+            (approval, f"id-of-{by}", by, vote, note, changed),
+        ).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def tool_call(product: Product, call_id: str) -> dict[str, Any]:
+    [row] = wait_for(
+        lambda: product.audit("tool-calls", call_id=call_id)["items"], what="the tool call"
+    )
+    return dict(row)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_call_waits_and_goes_out_when_it_is_approved(
+    product: Product, apart: ThreadPoolExecutor, stream: bool
+) -> None:
+    folder = f"./held-{stream}"
+    waiting = apart.submit(deleted, product, folder, stream=stream)
+    [approval] = asked(product, folder)
+    assert not waiting.done()
+    assert decide(product, approval) == "approved"
+    got = waiting.result(10)
+    assert [call["command"] for call in got["calls"]] == [f"rm -rf {folder}"]
+    assert got["stop"] == "tool_use"
+    row = tool_call(product, got["call_id"])
+    assert (row["verdict"], row["reason"], row["rule"]) == ("allow", "approved", "deletes")
+    [judgement] = product.audit(f"calls/{got['call_id']}")["judgements"]
+    assert judgement["model"] == "people" and "carol" in judgement["reply"]
+
+
+def test_where_nobody_decides_the_turn_ends_and_the_same_call_later_takes_the_decision(
+    product: Product,
+) -> None:
+    folder = "./later"
+    got = deleted(product, folder, "later")
+    [approval] = asked(product, folder)
+    assert got["calls"] == [] and got["stop"] == "end_turn"
+    assert approval in got["text"] and f"/debug/approvals/{approval}" in got["text"]
+    assert tool_call(product, got["call_id"])["reason"] == "approval_pending"
+    again = deleted(product, folder, "later")
+    assert approval in again["text"] and len(asked(product, folder)) == 1
+    assert decide(product, approval) == "approved"
+    assert decide(product, approval) == "same"
+    assert decide(product, approval, "deny", by="dave") == "approved"
+    assert len(deleted(product, folder, "later")["calls"]) == 1
+    used_up = deleted(product, folder, "later")
+    assert used_up["calls"] == [] and len(asked(product, folder, 2)) == 2
+
+
+def test_a_denial_names_who_and_why_and_holds_for_the_same_call(
+    product: Product, apart: ThreadPoolExecutor
+) -> None:
+    folder = "./denied"
+    waiting = apart.submit(deleted, product, folder)
+    [approval] = asked(product, folder)
+    assert decide(product, approval, "deny", note="not on a Friday") == "denied"
+    got = waiting.result(10)
+    assert got["calls"] == [] and "carol denied it: not on a Friday" in got["text"]
+    assert "carol denied it" in deleted(product, folder)["text"]
+    assert asked(product, folder) == [approval]
+    assert tool_call(product, got["call_id"])["reason"] == "denied"
+
+
+def test_edited_arguments_go_out_if_the_rules_let_them(
+    product: Product, apart: ThreadPoolExecutor
+) -> None:
+    waiting = apart.submit(deleted, product, "./edited")
+    [approval] = asked(product, "./edited")
+    assert decide(product, approval, edited={"command": "rm -rf ./smaller"}) == "approved"
+    got = waiting.result(10)
+    assert [call["command"] for call in got["calls"]] == ["rm -rf ./smaller"]
+    row = tool_call(product, got["call_id"])
+    assert (row["verdict"], row["reason"]) == ("replace", "approved")
+    # a tool's schema holds for people, too
+    waiting = apart.submit(deleted, product, "./misfit")
+    [approval] = asked(product, "./misfit")
+    assert decide(product, approval, edited={"order": "rm"}) == "approved"
+    got = waiting.result(10)
+    assert got["calls"] == []
+    assert tool_call(product, got["call_id"])["reason"] == "schema"
+
+
+def test_one_approval_is_used_once(product: Product, apart: ThreadPoolExecutor) -> None:
+    folder = "./once"
+    deleted(product, folder, "later")
+    [approval] = asked(product, folder)
+    assert decide(product, approval) == "approved"
+    results = [apart.submit(deleted, product, folder, "later") for _ in range(4)]
+    assert sum(len(result.result(30)["calls"]) for result in results) == 1
+
+
+def test_nobody_approves_a_call_of_their_own_and_two_are_two(
+    product: Product, apart: ThreadPoolExecutor
+) -> None:
+    waiting: Future[dict[str, Any]] = apart.submit(deleted, product, "./two", "two")
+    [approval] = asked(product, "./two")
+    with psycopg.connect(product.database_url) as connection:
+        row = connection.execute("SELECT key FROM approvals WHERE approval_id = %s", (approval,))
+        [own] = row.fetchone() or ("",)
+    assert decide(product, approval, by=own) == "own"
+    assert decide(product, approval) == "counted"
+    assert decide(product, approval) == "same"
+    assert decide(product, approval, "deny") == "other"
+    assert not waiting.done()
+    assert decide(product, approval, by="dave") == "approved"
+    assert len(waiting.result(10)["calls"]) == 1
+    waiting = apart.submit(deleted, product, "./named", "named")
+    [approval] = asked(product, "./named")
+    assert decide(product, approval, by="dave") == "not_named"
+    assert decide(product, approval) == "approved"
+    assert len(waiting.result(10)["calls"]) == 1
+
+
+def test_an_approval_is_of_one_key_and_one_policy(product: Product) -> None:
+    folder = "./bound"
+    deleted(product, folder, "later")
+    [first] = asked(product, folder)
+    assert decide(product, first) == "approved"
+    assert deleted(product, folder, "later", key=CLIENT_KEY)["calls"] == []
+    assert deleted(product, folder + "/sub", "later")["calls"] == []
+    changed = deleted(product, folder, "later-again")
+    assert changed["calls"] == [] and "the policy changed" in changed["text"]
+    assert decide(product, first, by="dave") == "superseded"
+    assert deleted(product, folder, "later")["calls"] == []
+
+
+def test_a_key_that_asks_without_end_has_a_bound(product: Product) -> None:
+    texts = [deleted(product, f"./flood-{n}", "later", stream=False)["text"] for n in range(12)]
+    assert "too many calls of this key wait" in texts[-1]
