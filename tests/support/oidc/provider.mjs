@@ -27,7 +27,10 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
     accountId: id,
     claims: () => ({ sub: id, name: `The person ${id}`, groups: groups(id) }),
   }),
+  // it asks no address of this machine by itself
+  fetch: (url, { dispatcher, ...options }) => fetch(url, options),
   cookies: { keys: ["a key of a test"] },
 });
 
+provider.on("backchannel.error", (_, error) => console.error(error));
 provider.listen(port, "127.0.0.1", () => console.log("ready"));

@@ -1,0 +1,137 @@
+"""People log in to the pages at a provider that is in wide use, as a browser does it there and
+back; and what it says of them later holds."""
+
+import json
+import re
+import select
+import shutil
+import subprocess
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urljoin
+
+import httpx2 as httpx
+import psycopg
+import pytest
+
+from tests.support.checks.record import fresh_database
+from tests.support.clients import packages
+from tests.support.clients.node import INSTALL, check_node
+from tests.support.oidc.product import product_with
+from tests.support.servers.ports import free_port
+from tests.support.servers.product import Product
+from tests.support.waiting import wait_for
+
+FOLDER = Path(__file__).parents[1] / "support" / "oidc"
+
+
+@pytest.fixture(scope="module")
+def served(
+    tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
+) -> Iterator[tuple[Product, str]]:
+    """A gateway and its pages, and the address of the provider."""
+    check_node()
+    installed = packages.installed("oidc", FOLDER / "package.json", lambda _: [INSTALL])
+    folder, port = tmp_path_factory.mktemp("oidc"), free_port()
+    issuer = f"http://127.0.0.1:{port}"
+    scopes = ["openid", "profile", "groups"]
+    with (
+        TemporaryDirectory(dir=installed) as own,
+        fresh_database(database_url) as url,
+        product_with(folder, redis_url, url, issuer, "the-client-secret", scopes=scopes) as product,
+        (folder / "provider.log").open("w") as log,
+    ):
+        place = {
+            "port": port,
+            "redirect_uri": f"{product.url}/debug/login/oidc/done",
+            "logout_uri": f"{product.url}/debug/login/oidc/logout",
+        }
+        # node looks for packages in the folders above the script's
+        script = shutil.copy(FOLDER / "provider.mjs", own)
+        provider = subprocess.Popen(
+            ["node", script, json.dumps(place)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+        try:
+            assert provider.stdout is not None
+            assert select.select([provider.stdout], [], [], 30)[0], log.name
+            assert provider.stdout.readline() == b"ready\n", (folder / "provider.log").read_text()
+            product.start("gateway", "pages")
+            yield product, issuer
+        finally:
+            provider.kill()
+            provider.wait()
+            if provider.stdout is not None:
+                provider.stdout.close()
+
+
+def log_in(product: Product, browser: httpx.Client, name: str, target: str) -> httpx.Response:
+    """Go to the provider, fill in its forms, and come back."""
+    login = browser.get(target)
+    link = re.search(r'href="(/debug/login/oidc[^"]*)"', login.text)
+    assert link, login.text
+    page = browser.get(product.url + unescape(link[1]))
+    for _ in range(3):
+        if str(page.url).startswith(product.url):
+            break
+        form = re.search(r'<form[^>]* action="([^"]+)"', page.text)
+        assert form, page.text
+        prompt = re.search(r'name="prompt" value="(\w+)"', page.text)
+        assert prompt, page.text
+        page = browser.post(
+            urljoin(str(page.url), unescape(form[1])),
+            data={"prompt": prompt[1], "login": name, "password": "any"},
+        )
+    return page
+
+
+@pytest.fixture
+def browser() -> Iterator[httpx.Client]:
+    """A browser, as far as that goes without scripts."""
+    headers = {"accept": "text/html", "sec-fetch-site": "cross-site"}
+    headers |= {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    with httpx.Client(headers=headers, follow_redirects=True, timeout=20) as made:
+        yield made
+
+
+def test_a_person_logs_in_and_is_logged_out_by_the_provider(
+    served: tuple[Product, str], browser: httpx.Client
+) -> None:
+    product, issuer = served
+    target = f"{product.url}/debug/login?next=/debug/calls"
+    page = log_in(product, browser, "ann", target)
+    assert page.status_code == 200 and 'url=/debug/calls"' in page.text, page.text
+    page = browser.get(f"{product.url}/debug/calls?again=1")
+    assert page.status_code == 200 and "oidc:The person ann" in page.text
+    with psycopg.connect(product.database_url) as owner:
+        rows = owner.execute("SELECT issuer, subject, name FROM people").fetchall()
+        assert rows == [(issuer, "ann", "The person ann")]
+        reads = owner.execute("SELECT DISTINCT key FROM reads").fetchall()
+        assert reads == [("oidc:The person ann",)]
+    # the form that asks whether to log out at the provider
+    asked = browser.get(f"{issuer}/session/end")
+    secret = re.search(r'name="xsrf" value="(\w+)"', asked.text)
+    assert secret, asked.text
+    done = browser.post(f"{issuer}/session/end/confirm", data={"xsrf": secret[1], "logout": "yes"})
+    assert done.status_code == 200, done.text
+    wait_for(lambda: "<h1>Log in</h1>" in browser.get(f"{product.url}/debug/calls?again=1").text)
+
+
+def test_roles_are_those_of_the_provider_s_groups(
+    served: tuple[Product, str], browser: httpx.Client
+) -> None:
+    product, _ = served
+    log_in(product, browser, "admin-eve", f"{product.url}/debug/login")
+    assert browser.get(f"{product.url}/debug/reads?again=1").status_code == 200
+
+
+def test_a_person_without_a_role_is_not_let_in(
+    served: tuple[Product, str], browser: httpx.Client
+) -> None:
+    product, _ = served
+    page = log_in(product, browser, "nobody-bob", f"{product.url}/debug/login")
+    assert page.status_code == 403 and "no role here" in page.text
+    assert "<h1>Log in</h1>" in browser.get(f"{product.url}/debug/calls?again=1").text
