@@ -29,7 +29,7 @@ class Oidc(BaseModel):
     machine. All its other addresses come from its discovery document."""
     client_id: Annotated[str, Field(pattern=r"^[ -~]{1,255}$")]
     """What Sluice is called there."""
-    client_secret_env: str | None = None
+    client_secret_env: Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,199}$")] | None = None
     """The environment variable of `sluice pages` with the client's secret."""
     client_secret_file: str | None = None
     """The file with it, read anew at each login. One of the two is needed."""

@@ -1,30 +1,18 @@
 """People log in to the pages at a provider that is in wide use, as a browser does it there and
 back; and what it says of them later holds."""
 
-import json
 import re
-import select
-import shutil
-import subprocess
 from collections.abc import Iterator
 from html import unescape
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import urljoin
 
 import httpx2 as httpx
 import psycopg
 import pytest
 
-from tests.support.checks.record import fresh_database
-from tests.support.clients import packages
-from tests.support.clients.node import INSTALL, check_node
-from tests.support.oidc.product import product_with
-from tests.support.servers.ports import free_port
+from tests.support.oidc.product import beside_provider
 from tests.support.servers.product import Product
 from tests.support.waiting import wait_for
-
-FOLDER = Path(__file__).parents[1] / "support" / "oidc"
 
 
 @pytest.fixture(scope="module")
@@ -32,40 +20,8 @@ def served(
     tmp_path_factory: pytest.TempPathFactory, redis_url: str, database_url: str
 ) -> Iterator[tuple[Product, str]]:
     """A gateway and its pages, and the address of the provider."""
-    check_node()
-    installed = packages.installed("oidc", FOLDER / "package.json", lambda _: [INSTALL])
-    folder, port = tmp_path_factory.mktemp("oidc"), free_port()
-    issuer = f"http://127.0.0.1:{port}"
-    scopes = ["openid", "profile", "groups"]
-    with (
-        TemporaryDirectory(dir=installed) as own,
-        fresh_database(database_url) as url,
-        product_with(folder, redis_url, url, issuer, "the-client-secret", scopes=scopes) as product,
-        (folder / "provider.log").open("w") as log,
-    ):
-        place = {
-            "port": port,
-            "redirect_uri": f"{product.url}/debug/login/oidc/done",
-            "logout_uri": f"{product.url}/debug/login/oidc/logout",
-        }
-        # node looks for packages in the folders above the script's
-        script = shutil.copy(FOLDER / "provider.mjs", own)
-        provider = subprocess.Popen(
-            ["node", script, json.dumps(place)],
-            stdout=subprocess.PIPE,
-            stderr=log,
-        )
-        try:
-            assert provider.stdout is not None
-            assert select.select([provider.stdout], [], [], 30)[0], log.name
-            assert provider.stdout.readline() == b"ready\n", (folder / "provider.log").read_text()
-            product.start("gateway", "pages")
-            yield product, issuer
-        finally:
-            provider.kill()
-            provider.wait()
-            if provider.stdout is not None:
-                provider.stdout.close()
+    with beside_provider(tmp_path_factory.mktemp("oidc"), redis_url, database_url) as both:
+        yield both
 
 
 def log_in(product: Product, browser: httpx.Client, name: str, target: str) -> httpx.Response:

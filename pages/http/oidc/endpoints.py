@@ -121,7 +121,8 @@ class OidcPages:
 
 def _refused(visit: Visit, next_: str, error: ProviderAway | Forbidden | RateLimited) -> Response:
     log.warning("no login by the provider", extra={"action": "login", "code": error.error_code})
-    page = plain_pages.login(next_, fault=error.message, has_people=True)
+    fault = f"{error.message[:1].upper()}{error.message[1:]}."
+    page = plain_pages.login(next_, fault=fault, has_people=True)
     again = {"retry-after": str(error.retry_after_s or 5)} if error.http_status != 403 else None
     return html(page, error.http_status, again)
 

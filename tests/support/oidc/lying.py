@@ -46,7 +46,7 @@ class LyingProvider:
         self.discovery, self.userinfo, self.bodies = {}, {}, {}
 
     def __enter__(self) -> Self:
-        Thread(target=self._server.serve_forever, daemon=True).start()
+        Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
