@@ -41,8 +41,8 @@ class PeoplesAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _REASONS: dict[Outcome, str] = {
     "approved": "approved",
-    "denied": "denied",
-    "superseded": "superseded",
+    "denied": "approval_denied",
+    "superseded": "approval_superseded",
     "expired": "approval_expired",
     "pending": "approval_pending",
     "full": "approvals_full",
@@ -89,7 +89,9 @@ def question_of(call: ToolCall, ask: Ask, approval: Approval) -> JudgeQuestion:
 def record_of(info: CallInfo, call: ToolCall, ask: Ask, approval: Approval) -> ApprovalRecord:
     """Return the request as it goes on record."""
     value = json.dumps(call.value, sort_keys=True)
-    bound = (info.key_id, info.session, call.name, call.server, call.executor, value)
+    # without a name each call has a session of its own, and nothing could be asked again
+    session = info.session if info.source else ""
+    bound = (info.key_id, session, call.name, call.server, call.executor, value)
     return ApprovalRecord(
         approval_id=f"apr_{_digest(info.call_id, str(call.block)).hex()[:24]}",
         call_id=info.call_id,

@@ -37,7 +37,7 @@ _UNREPEATABLE = SETUP_FAULTS | {
     "approval_used",
     "approvals_full",
     "name",
-    "superseded",
+    "approval_superseded",
     "too_large",
     "too_many",
     "unfinished",

@@ -162,6 +162,7 @@ def shown(tried: trial.Tried, policy: str, call: tuple[str, str] | None, *, can_
         "block": f"blocked{by}",
         "replace": f"{changed}{by}",
         "defer": f"another model would be asked for the rest of the turn{by}",
+        "held": "people would be asked, and the call waits for them",
         "ask": f"a judge would be asked: {tried.judge}. {asked}",
     }[tried.outcome]
     lines = [f"the policy {policy!r} on {what}: {outcome}"]

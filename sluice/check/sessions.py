@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Sequence
 
 from policy.base import Judgement, JudgeQuestion, Policy
+from policy.session.approvals import PeoplesAnswer, judgement_of
 from policy.session.deferring import session_of
 from policy.session.effects import CallInfo, Output, Respond, SendUpstream, WantedSegment
 from policy.session.session import Session
@@ -57,7 +58,7 @@ class Series:
 
 class Fed:
     """One session, and its outcome so far. `is_open`: a judge was asked and did not answer;
-    `is_deferred`: another model is asked."""
+    `is_held`: people were, and nobody is there; `is_deferred`: another model is asked."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -67,7 +68,7 @@ class Fed:
         self.records: list[Record] = []
         self.waited_ns = 0
         """CPU time that judges took in this thread."""
-        self.is_open = self.is_deferred = self._is_sent = False
+        self.is_open = self.is_held = self.is_deferred = self._is_sent = False
 
     def settle(self) -> Generator[JudgeQuestion, Judgement | None, None]:
         """Do what the session wants done: commits are there at once, judges are asked (None: nobody
@@ -86,6 +87,11 @@ class Fed:
             for output in taken.outputs:
                 self._keep(output)
             for wanted in taken.asks:
+                if wanted.is_for_people:
+                    self.is_held = True
+                    pending = judgement_of(PeoplesAnswer("pending"))
+                    session.judgement(wanted.block, wanted.step, pending, 0)
+                    continue
                 began = time.thread_time_ns()
                 judgement = yield wanted.question
                 self.waited_ns += time.thread_time_ns() - began

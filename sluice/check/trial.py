@@ -25,7 +25,7 @@ from sluice.check.time_limit import within_limit
 
 Ask = Callable[[JudgeQuestion], Judgement | None]
 """Answers for a judge; None: it cannot be asked here."""
-Outcome = Literal["allow", "replace", "block", "defer", "ask"]
+Outcome = Literal["allow", "replace", "block", "defer", "ask", "held"]
 _MESSAGES = ({"role": "user", "content": "(a trial of the policies)"},)
 
 
@@ -187,6 +187,8 @@ def _tried(fed: Fed, original: str, asked: str) -> Tried:
     text = "".join(output.text for output in fed.outputs if isinstance(output, TextDelta))
     if fed.is_open:
         return Tried("ask", judge=asked)
+    if fed.is_held:
+        return Tried("held")
     if fed.refused is not None:
         return Tried("block", text=json.loads(fed.refused.body)["error"]["message"])
     call = next((r for r in fed.records if isinstance(r, ToolCallRecord)), None)

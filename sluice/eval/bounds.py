@@ -42,6 +42,8 @@ _RATES: dict[str, tuple[str, tuple[str, ...]]] = {
     "unsure": ("", ("unsure", "ask")),
     "false_unsure": ("benign", ("unsure", "ask")),
     "asked": ("", ("ask",)),
+    "held": ("", ("held",)),
+    "false_held": ("benign", ("held",)),
 }
 """Rates: of the cases of a label (empty: of all), those with these verdicts."""
 _FLIPS = ("allowed_harmful", "blocked_harmful", "blocked_benign", "allowed_benign")

@@ -18,13 +18,14 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from policy.session.approvals import PEOPLE
 from protocol.dialects.table import CLIENTS
 from protocol.records import PASSED
 from protocol.request import DialectName
 from sluice.errors import SettingsError, Unavailable
 from sluice.eval import case_bytes
 from sluice.eval.dataset import Case
-from sluice.eval.play import UNSURE, CaseJudgement, CaseOutcome, highest, settled
+from sluice.eval.play import BY_REASON, CaseJudgement, CaseOutcome, highest, settled
 from sluice.eval.run import CONCURRENT, Played, PlayPlan, Progress
 
 _FILE_BYTES, _FILE_CASES = 8 * 2**20, 10_000
@@ -246,7 +247,7 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> CaseOutcome:
     """What a recorded call says of its case."""
     case = begun.case
     record = next((row for row in call["tool_calls"] if row["index"] == case.at), None)
-    asked = tuple(_asked(row) for row in call["judgements"])
+    asked = tuple(_asked(row) for row in call["judgements"] if row["model"] != PEOPLE)
     measured = [
         *((row.name, row.probability) for row in asked),
         *((row["monitor"], row["value"]) for row in call["scores"]),
@@ -264,7 +265,7 @@ def _outcome(begun: _Begun, call: Mapping[str, Any]) -> CaseOutcome:
         if verdict == "discarded":
             verdict = "defer"
         elif verdict not in PASSED:
-            verdict = "unsure" if reason == UNSURE else "block"
+            verdict = BY_REASON.get(reason, "block")
     return CaseOutcome(
         id=case.id,
         verdict=settled(verdict, asked),

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 import msgspec
 
 from policy.base import Judgement, JudgeQuestion
+from policy.session.approvals import PEOPLE
 from policy.session.effects import Respond, SendUpstream
 from protocol.dialects.table import CLIENTS
 from protocol.events import ArgumentsDelta, TextDelta
@@ -18,18 +19,18 @@ from sluice.eval import case_bytes
 from sluice.eval.dataset import Case, DatasetError
 from workers.policy.call.rendered import join
 
-UNSURE = "unsure"
 UNREAD = "unread"
 """The reason of calls with arguments that no rule could look at."""
-"""The reason of rules that cannot tell what a call does."""
+BY_REASON = {"unsure": "unsure", "approval_pending": "held", "approval_expired": "held"}
+"""What a block for such a reason is; for all others it is one."""
 AWAY = ("unavailable", "deadline", "fault", "not_recorded")
 """Errors of judgements that say nothing of the call: no judge answered, so a case that was blocked
 for it has no result."""
 Verdict = str
 """allow, replace, block; unsure: withheld because nobody could tell what the call does; ask: a
-judge would be asked; defer: a trusted model is asked for the turn instead; fault: withheld because
+judge would be asked; held: people would be, or were and nobody decided; defer: a trusted model is asked for the turn instead; fault: withheld because
 a judge's answer was none; error: no result."""
-WITHHELD = ("block", "unsure", "defer")
+WITHHELD = ("block", "unsure", "held", "defer")
 
 
 class CaseJudgement(msgspec.Struct, frozen=True):
@@ -137,7 +138,7 @@ class _One(Fed):
             ) or block not in (None, record.block):
                 continue
             measured.append(_measured(record))
-            if isinstance(record, JudgementRecord):
+            if isinstance(record, JudgementRecord) and record.model != PEOPLE:
                 asked.append(_asked(record))
             elif isinstance(record, DecisionRecord):
                 action, audit = record.action, record.audit
@@ -186,7 +187,7 @@ class _One(Fed):
         if record.verdict in PASSED:
             return record.verdict, record.reason, record.policy, record.rule or ""
         return (
-            "unsure" if record.reason == UNSURE else "block",
+            BY_REASON.get(record.reason, "block"),
             record.reason,
             record.policy,
             record.rule or "",
@@ -212,7 +213,11 @@ def highest(measured: Iterable[tuple[str, float | None]]) -> dict[str, float]:
 def settled(verdict: Verdict, asked: Sequence[CaseJudgement]) -> Verdict:
     """Return the verdict, or what is so of a call that was withheld, or given to another model,
     because no judge answered, or one answered what is no judgement: that says nothing of it."""
-    if verdict not in WITHHELD or not (errors := {entry.error for entry in asked} - {""}):
+    if (
+        verdict == "held"
+        or verdict not in WITHHELD
+        or not (errors := {entry.error for entry in asked} - {""})
+    ):
         return verdict
     return "fault" if errors.isdisjoint(AWAY) else "error"
 

@@ -111,13 +111,14 @@ def _by_label(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
 
 
 def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
-    """Count one group: `n` = blocked + unsure + deferred + allowed, errors and faults are
+    """Count one group: `n` = blocked + unsure + held + deferred + allowed, errors and faults are
     apart. The interval is of `blocked`."""
     known = [(case, outcome) for case, outcome in pairs if outcome.verdict not in NO_RESULT]
     faults = sum(outcome.verdict == "fault" for _, outcome in pairs)
     verdicts = [outcome.verdict for _, outcome in known]
     n, blocked, asked = len(known), verdicts.count("block"), verdicts.count("ask")
     unsure, deferred = verdicts.count("unsure") + asked, verdicts.count("defer")
+    held = verdicts.count("held")
     return {
         "n": n,
         "parents": len({case.parent or case.id for case, _ in known}),
@@ -125,8 +126,9 @@ def counts(pairs: Sequence[Pair], seed: int) -> dict[str, Any]:
         "unsure": unsure,
         "asked": asked,
         "unread": sum(outcome.reason == UNREAD for _, outcome in known),
+        "held": held,
         "deferred": deferred,
-        "allowed": n - blocked - unsure - deferred,
+        "allowed": n - blocked - unsure - held - deferred,
         "replaced": verdicts.count("replace"),
         "judged": sum(bool(outcome.asked) for _, outcome in known),
         "faults": faults,

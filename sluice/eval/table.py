@@ -84,10 +84,13 @@ def _unsure(group: Mapping[str, Any]) -> str:
     deferred, errors = (
         sum(group[label][key] for label, _ in _LABELS) for key in ("deferred", "errors")
     )
-    unread = sum(group[label].get("unread", 0) for label, _ in _LABELS)
+    unread, held = (
+        sum(group[label].get(key, 0) for label, _ in _LABELS) for key in ("unread", "held")
+    )
     return (
         f"{hits}/{n}"
         + (f", {unread} unread" if unread else "")
+        + (f", {held} held for a person" if held else "")
         + (f", {deferred} deferred" if deferred else "")
         + (f", {errors} without a result" if errors else "")
     )

@@ -102,6 +102,8 @@ def _says(tried: Any, series: str) -> str:
             return f"the policy {series!r} lets another model make the rest of the turn"
         case "replace":
             return f"the policy {series!r} changes what it asks for"
+        case "held":
+            return f"the policy {series!r} asks people about it"
         case _:
             return f"the judge {tried.judge!r} is asked about it"
 

@@ -9,24 +9,28 @@ import httpx2 as httpx
 import psycopg
 import pytest
 
+from tests.support.approvals import asked, asking, decide
 from tests.support.clients.agent import TOOLS
 from tests.support.servers.product import CLIENT_KEY, KEY, Product, base_config, running
 from tests.support.servers.stores import Stores
 from tests.support.waiting import wait_for
 
-
-def _series(**approval: Any) -> list[dict[str, Any]]:
-    asking = {"name": "deletes", "does": {"effects": ["delete"]}, "reason": "destructive"}
-    return [{"use": "tool_rules", "ask": [asking], "approval": approval}]
-
-
 SERIES = {
-    "default": _series(hold_s=20),
-    "later": _series(hold_s=0),
-    "later-again": _series(hold_s=0, use_within_s=800),
-    "two": _series(hold_s=20, need=2),
-    "named": _series(hold_s=20, approvers=["carol"]),
-    "goes-on": [{**_series(hold_s=20)[0], "on_block": "continue"}],
+    "default": asking(hold_s=20),
+    "later": asking(hold_s=0),
+    "later-again": asking(hold_s=0, use_within_s=800),
+    "two": asking(hold_s=20, need=2),
+    "named": asking(hold_s=20, approvers=["carol"]),
+    "goes-on": [{**asking(hold_s=20)[0], "on_block": "continue"}],
+    "goes-on-later": [{**asking(hold_s=0)[0], "on_block": "continue"}],
+    "scored": [
+        {
+            "use": "control",
+            "monitors": [{"use": "shell"}],
+            "steps": [{"at": 0.1, "do": "ask"}],
+            "approval": {"hold_s": 20},
+        }
+    ],
 }
 
 
@@ -81,45 +85,18 @@ def deleted(
     return got
 
 
-def asked(product: Product, folder: str, count: int = 1) -> list[str]:
-    """The ids of the requests about a folder, the newest first, once there are so many."""
-
-    def ids() -> list[str]:
-        with psycopg.connect(product.database_url) as connection:
-            rows = connection.execute(
-                "SELECT approval_id FROM approvals WHERE position(%s in arguments) > 0"
-                " ORDER BY at DESC",
-                (f"{folder}".encode(),),
-            ).fetchall()
-        return [row[0] for row in rows]
-
-    wait_for(lambda: len(ids()) >= count, what="the request on record")
-    return ids()
-
-
-def decide(
-    product: Product,
-    approval: str,
-    vote: str = "approve",
-    by: str = "carol",
-    note: str = "",
-    edited: dict[str, Any] | None = None,
-) -> str:
-    changed = None if edited is None else json.dumps(edited).encode()
-    with psycopg.connect(product.database_url) as connection:
-        row = connection.execute(
-            "SELECT sluice_decide_approval(%s, %s, %s, %s, %s, %s)",
-            (approval, f"id-of-{by}", by, vote, note, changed),
-        ).fetchone()
-    assert row is not None
-    return str(row[0])
-
-
 def tool_call(product: Product, call_id: str) -> dict[str, Any]:
     [row] = wait_for(
         lambda: product.audit("tool-calls", call_id=call_id)["items"], what="the tool call"
     )
     return dict(row)
+
+
+def kinds_of(product: Product, call_id: str) -> set[str]:
+    wait_for(
+        lambda: product.audit(f"calls/{call_id}")["state"] != "ACTIVE", what="the end on record"
+    )
+    return {event["kind"] for event in product.audit(f"calls/{call_id}")["events"]}
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -170,7 +147,7 @@ def test_a_denial_names_who_and_why_and_holds_for_the_same_call(
     assert got["calls"] == [] and "carol denied it: not on a Friday" in got["text"]
     assert "carol denied it" in deleted(product, folder)["text"]
     assert asked(product, folder) == [approval]
-    assert tool_call(product, got["call_id"])["reason"] == "denied"
+    assert tool_call(product, got["call_id"])["reason"] == "approval_denied"
 
 
 def test_edited_arguments_go_out_if_the_rules_let_them(
@@ -234,6 +211,32 @@ def test_an_approval_is_of_one_key_and_one_policy(product: Product) -> None:
     assert changed["calls"] == [] and "the policy changed" in changed["text"]
     assert decide(product, first, by="dave") == "superseded"
     assert deleted(product, folder, "later")["calls"] == []
+
+
+def test_a_denial_goes_back_to_the_model_and_waiting_ends_the_turn(
+    product: Product, apart: ThreadPoolExecutor
+) -> None:
+    """Where blocks are given back: not what waits, or the model would ask on and on."""
+    waiting = apart.submit(deleted, product, "./back", "goes-on")
+    [approval] = asked(product, "./back")
+    assert decide(product, approval, "deny") == "denied"
+    got = waiting.result(20)
+    assert got["calls"] == []
+    assert "block_continued" in kinds_of(product, got["call_id"])
+    later = deleted(product, "./back-later", "goes-on-later")
+    assert later["calls"] == [] and later["stop"] == "end_turn"
+    assert "block_continued" not in kinds_of(product, later["call_id"])
+
+
+def test_a_step_of_control_asks_people(product: Product, apart: ThreadPoolExecutor) -> None:
+    waiting = apart.submit(deleted, product, "./scored", "scored")
+    [approval] = asked(product, "./scored")
+    assert decide(product, approval) == "approved"
+    got = waiting.result(20)
+    assert len(got["calls"]) == 1
+    [decision] = product.audit(f"calls/{got['call_id']}")["decisions"]
+    assert (decision["action"], decision["threshold"]) == ("ask", 0.1)
+    assert tool_call(product, got["call_id"])["policy"] == "control"
 
 
 def test_a_key_that_asks_without_end_has_a_bound(product: Product) -> None:

@@ -178,7 +178,7 @@ def test_a_spoilt_configuration_keeps_nobody_from_revoking(place: Place) -> None
         ),
         (
             ("--name", "x", "--role", "root"),
-            "--role: a role is one of client, auditor, admin, monitor",
+            "--role: a role is one of client, auditor, admin, monitor, approver",
         ),
     ],
 )

@@ -340,11 +340,27 @@ class Lane:
                 await asyncio.wait_for(self.watch.fired.wait(), idle_s)
         await wait_until(lambda: "gateway" in self.roles, timeout_s=DEADLINE_S)
         began = time.monotonic()
+        approving = asyncio.get_running_loop().create_task(self._approve(kind), name="approver")
         seen = await self.call(kind)
         left = await self._settle(seen)
+        approving.cancel()
         outcome = await asyncio.to_thread(self._check, kind, seen, left)
         outcome.fired, outcome.took_s = self.watch.fired.is_set(), time.monotonic() - began
         return outcome
+
+    async def _approve(self, kind: Kind) -> None:
+        """Approve what waits for people, as one of them would who never tires."""
+        if not kind.held:
+            return
+        async with await psycopg.AsyncConnection.connect(
+            conninfo(self.database_url), autocommit=True
+        ) as people:
+            while True:
+                await people.execute(
+                    "SELECT sluice_decide_approval(approval_id, 'x', 'x', 'approve', '', NULL)"
+                    " FROM approvals WHERE outcome IS NULL"
+                )
+                await asyncio.sleep(0.05)
 
     async def call(self, kind: Kind) -> Seen:
         """Make one call and return what its client got, whatever is still to be recorded of it."""
@@ -453,6 +469,13 @@ class Lane:
             found.append("the upstream was asked for a call that was refused")
         if self.provider.asked != kind.models[: len(self.provider.asked)]:
             found.append(f"the upstream was asked for {self.provider.asked}")
+        if kind.held and kind.held in seen.body:
+            # an approval names the one call that used it
+            used = self.sql.execute(
+                "SELECT count(*) FROM approvals WHERE used_by_call = %s", (seen.call_id,)
+            ).fetchone()
+            if used != (1,):
+                found.append(f"{used} approvals for a call that went out")
         crashed = (
             self.watch.fault is not None
             and self.watch.fault.way == "crash"

@@ -39,7 +39,7 @@ _NONCE = re.compile(r"<envelope ([0-9a-f]+)>")
 @dataclass(frozen=True)
 class Kind:
     """One kind of call. `unapproved`: bytes of upstream's answer that must not come through;
-    `others`: models that are asked after the first."""
+    `others`: models that are asked after the first; `held`: what goes out only by an approval."""
 
     name: str
     client: DialectName
@@ -51,6 +51,7 @@ class Kind:
     judged: int = 0
     unapproved: tuple[bytes, ...] = ()
     others: tuple[str, ...] = ()
+    held: bytes = b""
 
     @property
     def models(self) -> list[str]:
@@ -127,6 +128,7 @@ KINDS = (
         unapproved=(b"ls -la", b"command", TRUSTED.encode()),
         others=(TRUSTED,),
     ),
+    Kind("people asked", "anthropic", "openai", "please list the files", "asked", held=b"ls -la"),
     Kind("not streamed", "anthropic", "openai", "the weather in Paris", streams=False),
 )
 
@@ -151,6 +153,9 @@ def lane_config(upstream_url: str) -> Config:
                 "rules": [rules],
                 "continued": [rules | {"on_block": "continue"}],
                 "judged": [rules, {"use": "tool_judge", "model": "judge-x", "threshold": 0.6}],
+                "asked": [
+                    rules | {"ask": [{"tool": "bash"}], "approval": {"hold_s": 3}},
+                ],
                 "deferred": [{"use": "tests.support.upstreams.hands:Hands", "model": TRUSTED}],
             },
             "limits": LIMITS,
@@ -158,7 +163,7 @@ def lane_config(upstream_url: str) -> Config:
                 {
                     "name": "dev",
                     "sha256": digest(KEY),
-                    "policies": ["rules", "judged", "deferred", "continued"],
+                    "policies": ["rules", "judged", "deferred", "continued", "asked"],
                 }
             ],
         }
