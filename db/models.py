@@ -408,21 +408,10 @@ class PageSession(Base):
     seen_at: Mapped[datetime] = mapped_column(server_default=func.now())
     until: Mapped[datetime]
     agent: Mapped[str]
-    roles: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    person: Mapped[str] = mapped_column(server_default="")
+    issuer: Mapped[str] = mapped_column(server_default="")
     sid: Mapped[str] = mapped_column(server_default="")
-
-
-class KnownPerson(Base):
-    """Somebody who logged in at the provider of OpenID Connect."""
-
-    __tablename__ = "people"
-
-    sha256: Mapped[bytes] = mapped_column(primary_key=True)
-    issuer: Mapped[str]
-    subject: Mapped[str]
-    name: Mapped[str]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    seen_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    roles: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{}")
 
 
 class Read(Base):

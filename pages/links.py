@@ -23,8 +23,6 @@ OIDC = f"{LOGIN}/oidc"
 OIDC_DONE = f"{OIDC}/done"
 OIDC_LOGOUT = f"{OIDC}/logout"
 """Where the provider of OpenID Connect says who is logged out."""
-OUTSIDE = frozenset((LOGIN, OIDC, OIDC_DONE, OIDC_LOGOUT))
-"""Pages for who is not logged in."""
 BLOCKS = 40
 """Content blocks on a page of a call."""
 _HALVES = "surrogatepass"

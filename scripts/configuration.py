@@ -40,7 +40,7 @@ from settings.config import (
     Price,
     Unmodelled,
 )
-from settings.login import Claim, LoginSettings, Oidc, Scope
+from settings.login import Claim, LoginSettings, Oidc
 from settings.pages import Pages
 from settings.retention import Retention
 from settings.upstreams import HeaderName, KnownDialect, Part, Upstream
@@ -87,7 +87,6 @@ _WORDS: dict[Any, str] = {
     Part: "part of an address",
     HeaderName: "header name",
     Claim: "text",
-    Scope: "text",
     Unmodelled: "text",
     KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
     Pattern: "RE2 pattern",

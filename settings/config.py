@@ -473,9 +473,7 @@ class Config(_Strict):
     @model_validator(mode="after")
     def _can_return(self) -> "Config":
         if self.login.oidc is not None and not self.pages.url:
-            raise Faults(
-                [(("pages", "url"), "is missing: write where the provider sends people back to")]
-            )
+            raise ValueError("login.oidc needs pages.url: where the provider sends people back to")
         return self
 
     def _misled(self) -> Iterator[tuple[Place, str]]:

@@ -3,7 +3,6 @@
 Pure: nothing is asked of the provider here. Its client secret is named, never held.
 """
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,7 +14,6 @@ _ISSUER = (
 PersonRole = Literal["auditor", "admin", "approver"]
 """Roles that a person may have: those of keys that do something on the pages."""
 Claim = Annotated[str, Field(min_length=1, max_length=200)]
-Scope = Annotated[str, Field(pattern=r"^[!#-\[\]-~]{1,200}$")]
 
 
 class Oidc(BaseModel):
@@ -27,36 +25,31 @@ class Oidc(BaseModel):
     issuer: Annotated[str, Field(pattern=_ISSUER)]
     """The provider's issuer, exactly as its tokens name it: `https://`, or `http://` on this
     machine. All its other addresses come from its discovery document."""
-    client_id: Annotated[str, Field(pattern=r"^[ -~]{1,255}$")]
+    client_id: Claim
     """What Sluice is called there."""
-    client_secret_env: Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,199}$")] | None = None
+    client_secret_env: str | None = None
     """The environment variable of `sluice pages` with the client's secret."""
     client_secret_file: str | None = None
     """The file with it, read anew at each login. One of the two is needed."""
-    scopes: Annotated[tuple[Scope, ...], Field(max_length=20)] = ("openid", "profile")
-    """Scopes to ask for, among them `openid`."""
+    scopes: tuple[Claim, ...] = ("profile",)
+    """Scopes to ask for besides `openid`."""
     roles_claim: Claim = "groups"
     """The claim, of the ID token or else of UserInfo, that says what a person may do: a text or a
     list. Dots lead into objects: `realm_access.roles`."""
     roles: Annotated[dict[Claim, tuple[PersonRole, ...]], Field(min_length=1, max_length=200)]
     """Roles by value of that claim. A person without any is not let in."""
     name_claim: Claim = "name"
-    """The claim with the name that pages and the record show, after `oidc:`. Without it, the
-    subject."""
+    """The claim with the name that pages and the record show, before `(oidc:SUBJECT)`."""
     login_s: Annotated[int, Field(ge=60, le=43200)] = 3600
     """How long a login lasts. Then the provider is asked again, and so are the person's roles."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> "Oidc":
-        if faults := [*self._faults()]:
-            raise ValueError("; ".join(faults))
-        return self
-
-    def _faults(self) -> Iterator[str]:
+    def _names_its_secret(self) -> "Oidc":
         if (self.client_secret_env is None) == (self.client_secret_file is None):
-            yield "name the client's secret with client_secret_env or with client_secret_file"
-        if "openid" not in self.scopes:
-            yield "scopes must have `openid`, or the provider sends no ID token"
+            raise ValueError(
+                "name the client's secret with client_secret_env or with client_secret_file"
+            )
+        return self
 
 
 class LoginSettings(BaseModel):

@@ -11,12 +11,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Know people, and what a login of one may do."""
+    """Let a login be a person's."""
     op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 
 
 def downgrade() -> None:
-    """Forget them, and end their logins."""
-    op.execute("DELETE FROM page_sessions WHERE roles IS NOT NULL")
-    op.execute("ALTER TABLE page_sessions DROP COLUMN roles, DROP COLUMN sid")
-    op.execute("DROP TABLE people")
+    """Forget people, and end their logins."""
+    op.execute("DELETE FROM page_sessions WHERE person <> ''")
+    for name in ("person", "issuer", "sid", "roles"):
+        op.execute(f"ALTER TABLE page_sessions DROP COLUMN {name}")

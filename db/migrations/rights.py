@@ -39,7 +39,7 @@ INSERTED = (
     "debug_logs",
 )
 """Tables that audit writers fill."""
-OF_PAGES = ("page_sessions", "people", "reads", "labels", "debug_switches")
+OF_PAGES = ("page_sessions", "reads", "labels", "debug_switches")
 """Tables that pages write, and of `reads` whoever shows content."""
 OF_FUNCTIONS = (
     "redactions",
@@ -92,7 +92,6 @@ _RIGHTS: dict[str, tuple[str, ...]] = {
     PAGES: (
         "SELECT, INSERT ON page_sessions",
         "UPDATE (seen_at, until) ON page_sessions",
-        "INSERT, UPDATE (name, seen_at) ON people",
         "INSERT ON labels, debug_switches",
         "EXECUTE ON FUNCTION sluice_sweep_page_sessions()",
     ),

@@ -4,7 +4,7 @@ From outside in: `PageAnswers` gives every answer its headers and makes pages of
 lets through what is for us and from one of our pages; `LoggedIn`, who may read; `RecordedReads`
 sends nothing of the record before a row says who is shown it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from starlette.applications import Starlette
@@ -32,7 +32,6 @@ from pages.http.views import Views
 from pages.http.visit import visit_of
 from pages.page import Route, Services
 from protocol.errors import MethodNotAllowed, NotFound
-from settings.login import Oidc
 from settings.runtime import Runtime
 
 _FOR_EVER = {"cache-control": "public, max-age=31536000, immutable"}
@@ -54,14 +53,24 @@ class App:
             Labels(self._writer),
             DebugSwitches(self._writer),
         )
-        oidc = config.login.oidc
-        sessions = PageSessions(self._writer)
-        self.logins = logins = Logins(config.keys, sessions, oidc.issuer if oidc else "")
+        oidc, url, ways = config.login.oidc, config.pages.url, list[HttpRoute]()
+        sessions = PageSessions(self._writer, oidc.issuer if oidc else "")
+        self.logins = logins = Logins(config.keys, sessions)
         self._views = Views(self.services, logins)
-        login_pages = LoginPages(logins, has_people=oidc is not None)
+        login_pages = LoginPages(logins, url + links.OIDC if oidc else "")
+        if oidc:
+            # only here: its library of signatures is for those who use it
+            from pages.http.oidc.endpoints import OidcPages
+
+            people = OidcPages(oidc, url, logins, sessions)
+            ways = [
+                HttpRoute(links.OIDC, people.begin),
+                HttpRoute(links.OIDC_DONE, people.finish),
+                HttpRoute(links.OIDC_LOGOUT, people.end, methods=["POST"]),
+            ]
         self._app = Starlette(
             routes=[
-                *(_oidc_routes(oidc, logins, config.pages.url) if oidc is not None else ()),
+                *ways,
                 HttpRoute(f"{ASSETS}/{{file:path}}", _asset, methods=["GET", "POST"]),
                 HttpRoute(links.LOGIN, login_pages.log_in, methods=["GET", "POST"]),
                 HttpRoute(links.LOGOUT, login_pages.log_out, methods=["POST"]),
@@ -91,17 +100,6 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         await self._app(scope, receive, send)
-
-
-def _oidc_routes(oidc: Oidc, logins: Logins, url: str) -> Iterator[HttpRoute]:
-    # only here: its library of signatures is for those who use it
-    from pages.http.oidc.endpoints import OidcPages
-    from pages.http.oidc.provider import Provider
-
-    oidc_pages = OidcPages(Provider(oidc), logins, url)
-    yield HttpRoute(links.OIDC, oidc_pages.begin, methods=["GET"])
-    yield HttpRoute(links.OIDC_DONE, oidc_pages.finish, methods=["GET"])
-    yield HttpRoute(links.OIDC_LOGOUT, oidc_pages.end, methods=["POST"])
 
 
 async def _asset(request: Request) -> Response:

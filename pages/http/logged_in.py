@@ -4,8 +4,6 @@ Must not know: the record, what a page shows.
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -41,7 +39,7 @@ class LoggedIn:
             if visit.cookie:
                 visit.session = await self._logins.find(visit.cookie, head.address)
             visit.login = self._logins.key_of(visit.cookie)
-            if head.path not in links.OUTSIDE:
+            if not head.path.startswith(links.LOGIN):
                 if visit.session is None:
                     app = _to_login(head)
                 elif head.method == "GET" and (head.query_value("again") or head.query_value("at")):
@@ -51,10 +49,11 @@ class LoggedIn:
 
 
 class LoginPages:
-    """The login and its end, as endpoints."""
+    """The login and its end, as endpoints. `people_at`: where people log in at their provider,
+    empty for nowhere."""
 
-    def __init__(self, logins: Logins, *, has_people: bool) -> None:
-        self._logins, self._has_people = logins, has_people
+    def __init__(self, logins: Logins, people_at: str) -> None:
+        self._logins, self._people_at = logins, people_at
 
     async def log_in(self, request: Request) -> Response:
         """Ask for a key, or exchange one for a cookie."""
@@ -64,8 +63,8 @@ class LoginPages:
             next_ = request_checks.safe_next(head.query_value("next"))
             if visit.session is not None:
                 return see_other(next_)
-            has_readers = self._has_people or await self._logins.has_readers()
-            return self._page(next_, has_readers=has_readers)
+            has_readers = bool(self._people_at) or await self._logins.has_readers()
+            return html(plain_pages.login(next_, self._people_at, has_readers=has_readers))
         form = await read_form(request.receive)
         next_ = request_checks.safe_next(form.get("next", ""))
         try:
@@ -73,30 +72,19 @@ class LoginPages:
                 form.get("key", ""), head.address, head.headers.get("user-agent", "")
             )
         except RateLimited as error:
-            again = {"retry-after": str(error.retry_after_s)}
-            return self._page(next_, 429, again, fault=error.message)
+            return html(
+                plain_pages.login(next_, self._people_at, fault=error.message),
+                429,
+                {"retry-after": str(error.retry_after_s)},
+            )
         if cookie is None:
             log.warning("wrong key at the login of the pages", extra={"action": "login"})
             fault = "This is no key that may read the record: it needs the role auditor or admin."
-            return self._page(next_, 403, fault=fault)
+            return html(plain_pages.login(next_, self._people_at, fault=fault), 403)
         visit.login = self._logins.key_of(cookie)
         response = see_other(next_)
         add_cookie(response, site, site.cookie, cookie, LASTS_S, is_hidden=True)
         return response
-
-    def _page(
-        self,
-        next_: str,
-        status: int = 200,
-        headers: Mapping[str, str] | None = None,
-        *,
-        fault: str = "",
-        has_readers: bool = True,
-    ) -> Response:
-        page = plain_pages.login(
-            next_, fault=fault, has_readers=has_readers, has_people=self._has_people
-        )
-        return html(page, status, headers)
 
     async def log_out(self, request: Request) -> Response:
         """End the login that asks."""
@@ -127,13 +115,13 @@ def add_cookie(
     seconds: int,
     *,
     is_hidden: bool,
-    path: str = links.ROOT,
-    same_site: Literal["Strict", "Lax"] = "Strict",
+    same_site: str = "Strict",
 ) -> None:
     """Give an answer a cookie that our pages alone get back; `is_hidden`: also from their
     script."""
     more = f"{'; HttpOnly' if is_hidden else ''}{'; Secure' if site.is_secure else ''}"
-    cookie = f"{name}={value}; Path={path}; Max-Age={seconds}; SameSite={same_site}{more}"
+    place = f"Path={links.ROOT}; Max-Age={seconds}; SameSite={same_site}"
+    cookie = f"{name}={value}; {place}{more}"
     response.raw_headers.append((b"set-cookie", cookie.encode()))
 
 

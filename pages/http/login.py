@@ -1,6 +1,5 @@
-"""Logins: an API key, or a person that the provider of OpenID Connect names, is exchanged for a
-cookie, and a cookie identifies the reader. A browser never holds the key, and a page never the
-cookie.
+"""Logins: an API key, or a provider's word who somebody is, is exchanged for a cookie, and a cookie
+identifies the reader. A browser never holds the key, and a page never the cookie.
 
 A cookie is 32 random bytes and good for /debug alone. Only its hash is stored, so that no reader of
 the database can log in. Each request asks whether its key is still good, so revoking one ends its
@@ -12,11 +11,11 @@ import hmac
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from db.page_sessions import LASTS_S, Login, PageSessions, Person
+from db.page_sessions import Login, PageSessions, Person
 from pages.page import Who
 from protocol.bounds import MAX_KEY_BYTES
 from protocol.errors import Forbidden, RateLimited
@@ -87,10 +86,10 @@ class Attempts:
 
 class Logins:
     """Begins, finds and ends logins. `keys` are those of the configuration, which win over stored
-    keys of the same name; `issuer` is the provider of people, empty for none."""
+    keys of the same name."""
 
-    def __init__(self, keys: tuple[Key, ...], sessions: PageSessions, issuer: str = "") -> None:
-        self._keys, self._sessions, self._issuer = keys, sessions, issuer
+    def __init__(self, keys: tuple[Key, ...], sessions: PageSessions) -> None:
+        self._keys, self._sessions = keys, sessions
         self._names = {key.name for key in keys}
         self._attempts = Attempts()
         self._known = KnownLogins()
@@ -105,33 +104,30 @@ class Logins:
         self._attempts.begin(address, time.monotonic())
         text = key.strip().encode()
         digest = sha256(text).hexdigest()
-        who = await self._who(digest, "") if text and len(text) <= MAX_KEY_BYTES else None
+        who = await self._who(digest) if text and len(text) <= MAX_KEY_BYTES else None
         if who is None:
             return None
         self._attempts.forget(address, time.monotonic())
-        return await self._begin(digest, who.key_id, agent)
+        return await self._begin(who, digest, agent)
 
-    @contextlib.contextmanager
-    def attempt(self, address: str) -> Iterator[None]:
-        """Count what may fail as a wrong key of this address. Raises RateLimited."""
-        self._attempts.begin(address, time.monotonic())
-        yield
-        self._attempts.forget(address, time.monotonic())
-
-    async def begin_person(self, person: Person, agent: str, lasts_s: int) -> str:
-        """Return the cookie of a new login of a person. Raises Forbidden for one that may not read,
-        AuditUnavailable."""
-        who = _person(person.name, person.sha256, person.roles, "")
-        if who is None:
-            raise Forbidden("your role does not let you read the record", code="no_role")
-        return await self._begin(person, who.key_id, agent, lasts_s)
-
-    async def _begin(
-        self, holder: str | Person, key_id: str, agent: str, lasts_s: int = LASTS_S
+    async def begin_person(
+        self, ask: Callable[[], Awaitable[Person]], address: str, agent: str
     ) -> str:
+        """Return the cookie of a new login of the person whom a provider names. What raises in
+        `ask` counts as a wrong key. Raises Forbidden for one that may not read, RateLimited,
+        AuditUnavailable."""
+        self._attempts.begin(address, time.monotonic())
+        person = await ask()
+        self._attempts.forget(address, time.monotonic())
+        who = self._of_database(person, "")
+        if who is None:
+            raise Forbidden("you are known, but have no role here: ask whoever runs this gateway")
+        return await self._begin(who, person.sha256, agent, person)
+
+    async def _begin(self, who: Who, digest: str, agent: str, *person: Person) -> str:
         cookie = secrets.token_urlsafe(32)
-        await self._sessions.begin(_digest(cookie), holder, agent, lasts_s)
-        self._known.remember(_digest(cookie).hex(), key_id)
+        await self._sessions.begin(_digest(cookie), digest, agent, *person)
+        self._known.remember(_digest(cookie).hex(), who.key_id)
         return cookie
 
     def key_of(self, cookie: str) -> str:
@@ -152,18 +148,13 @@ class Logins:
         who = None
         if login is not None:
             name = sha256(digest).hexdigest()[:16]
-            who = self._of_login(login, name)
+            who = self._of_file(login.sha256, name) or self._of_database(login, name)
         self._known.remember(digest.hex(), who.key_id if who is not None else "")
         return None if who is None else LoginSession(who, _form_token(cookie), digest)
 
     async def end(self, session: LoginSession) -> None:
         """End a login. Raises AuditUnavailable."""
         await self._sessions.end(session.digest)
-
-    async def end_of_person(self, person: str | None, sid: str | None, before_s: float) -> None:
-        """End the logins of a person, or of a session at the provider, or both, that began before a
-        time. Raises AuditUnavailable."""
-        await self._sessions.end_of_person(person, sid, before_s)
 
     async def has_readers(self) -> bool:
         """Is there a key that may log in? Raises AuditUnavailable."""
@@ -178,21 +169,11 @@ class Logins:
             self._had_readers_at = time.monotonic()
         return has_roles
 
-    async def _who(self, digest: str, login: str) -> Who | None:
-        if (who := self._of_file(digest, login)) is not None:
+    async def _who(self, digest: str) -> Who | None:
+        if (who := self._of_file(digest, "")) is not None:
             return who
         stored = await self._sessions.key(digest)
-        return (
-            None if stored is None else self._of_database(stored.name, digest, stored.roles, login)
-        )
-
-    def _of_login(self, login: Login, name: str) -> Who | None:
-        if login.issuer:
-            is_known = login.issuer == self._issuer
-            return _person(login.name, login.sha256, login.roles, name) if is_known else None
-        return self._of_file(login.sha256, name) or self._of_database(
-            login.name, login.sha256, login.roles, name
-        )
+        return None if stored is None else self._of_database(stored, "")
 
     def _of_file(self, digest: str, login: str) -> Who | None:
         file_key = None
@@ -206,24 +187,16 @@ class Logins:
             else _who(file_key.name, file_key.id, frozenset(file_key.roles), login)
         )
 
-    def _of_database(self, name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
-        if not name or name in self._names:
+    def _of_database(self, login: Login | Person, name: str) -> Who | None:
+        if not login.name or login.name in self._names:
             return None
-        return _who(name, _id(name, digest), roles, login)
+        key = Key.model_construct(name=login.name, sha256=login.sha256)
+        return _who(login.name, key.id, frozenset(login.roles), name)
 
 
 def form_is_ours(form: Mapping[str, str], session: LoginSession) -> bool:
     """Does a form carry the token of this login?"""
     return hmac.compare_digest(form.get("token", "").encode(), session.token.encode())
-
-
-def _person(name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
-    # no key's name has a colon, so nobody takes a name at the provider to pass for one
-    return _who(f"oidc:{name}", _id(name, digest), roles, login)
-
-
-def _id(name: str, digest: str) -> str:
-    return Key.model_construct(name=name, sha256=digest).id
 
 
 def _who(name: str, key_id: str, roles: frozenset[str], login: str) -> Who | None:

