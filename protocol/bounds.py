@@ -243,6 +243,8 @@ MAX_HELD_BYTES = 64 * 1024
 """Arguments of a call that people are asked about: they must see all of them."""
 MAX_HELD_CALLS = 100
 """Calls that one policy worker lets wait for people; the next end their turn at once."""
+MAX_HELD_CALLS_OF_KEY = 25
+"""Those of one API key."""
 MAX_OPEN_ASKS = 8
 """Open questions of one call to judges."""
 MAX_JUDGE_QUEUE = 2_000

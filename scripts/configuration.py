@@ -117,6 +117,7 @@ SECTIONS: dict[type[BaseModel], str] = {
     rule_options.Rule: "tool_rules: allow[]",
     rule_options.AskRule: "tool_rules: ask[]",
     rule_options.DenyRule: "tool_rules: deny[]",
+    rule_options.ApprovalOptions: "tool_rules and control: approval",
     rule_options.Sql: "tool_rules: sql",
     rule_options.NamedEffects: "tool_rules: does.but[]",
     rule_options.Does: "tool_rules: does",

@@ -50,14 +50,15 @@ _REASONS: dict[Outcome, str] = {
 _decode = msgspec.json.Decoder(PeoplesAnswer).decode
 
 
-def judgement_of(answer: PeoplesAnswer) -> Judgement:
-    """Return an answer as the fact that it is."""
+def judgement_of(answer: PeoplesAnswer, waited_s: float = 0.0) -> Judgement:
+    """Return an answer as the fact that it is. It has no error, whatever people did: no judge
+    failed."""
     is_decided = answer.outcome in ("approved", "denied")
     return Judgement(
         probability=float(answer.outcome != "approved") if is_decided else None,
         explanation=answer.note,
         reply=msgspec.json.encode(answer).decode(),
-        error="" if is_decided else answer.outcome,
+        latency_ms=round(waited_s * 1000),
     )
 
 

@@ -394,9 +394,10 @@ def test_u9_five_megabytes_of_arguments(
     released = b"abcdefghi abcdefghi " in got.body
     assert released == (verdict == "allow")
     assert len(got.body) < (2 * len(arguments) if released else 10_000)
-    # 5 MB are held: 13 to 57 MB in a policy worker, 10 to 76 in an audit writer, the most for the
-    # first case of a process
-    assert grown["policy"] < 80 and max(grown.values()) < 100, grown
+    # 5 MB are held: 13 to 61 MB in a policy worker. An audit writer has chunk, release and both
+    # arguments as entry, records, columns and in libpq's buffer: 33 MB where they come in several
+    # batches, 104 where they come in one
+    assert grown["policy"] < 80 and max(grown.values()) < 130, grown
     if dialect == "openai":
         figure(
             f"in {deltas} deltas ({verdict}): most growth of a process", max(grown.values()), "MB"

@@ -481,6 +481,17 @@ async def test_reviews_of_a_decision_are_bounded(url: str) -> None:
         await add_review(url, Auditor("k", "kim"), Review(UUID(call), 1, "attack"))
 
 
+def ask(url: str, call: str) -> None:
+    """Ask people about a tool call of it."""
+    rows(
+        url,
+        "SELECT sluice_ask_people('apr_' || %s, %s, 0, 60, 60, 60, '', '', 'k', '', '', '', '', 'bash',"
+        " '', 'client', 'password', '', '', 1, '')",
+        call,
+        call,
+    )
+
+
 async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> None:
     old, new = call_id(now_ms() - 3 * DAY_MS), call_id()
     for call in (old, new):
@@ -491,7 +502,9 @@ async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> No
         await add_review(
             url, Auditor("k", "kim"), Review(UUID(call), 1, "attack", "it said: password")
         )
+        ask(url, call)
     await asyncio.to_thread(redact, url, UUID(new), "asked for")
+    assert rows(url, "SELECT call_id::text FROM approvals") == [(old,)]
     assert rows(url, "SELECT label, note FROM audit_reviews ORDER BY call_id") == [
         ("attack", "it said: password"),
         ("attack", ""),
@@ -509,6 +522,7 @@ async def test_redaction_takes_the_notes_and_retention_all_of_it(url: str) -> No
         == rows(url, "SELECT call_id::text FROM audit_reviews")
         == [(new,)]
     )
+    assert rows(url, "SELECT count(*)::int FROM approvals") == [(0,)]
 
 
 async def test_the_sample_is_drawn_again_from_the_record(

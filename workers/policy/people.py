@@ -17,7 +17,7 @@ from db.state.polling import Watch
 from db.text import from_column
 from policy.session.approvals import PeoplesAnswer, judgement_of
 from policy.session.effects import JudgeRequest
-from protocol.bounds import MAX_HELD_CALLS
+from protocol.bounds import MAX_HELD_CALLS, MAX_HELD_CALLS_OF_KEY
 from protocol.errors import AuditUnavailable
 from protocol.records import to_text
 from settings.config import Limits
@@ -34,6 +34,7 @@ class _Waiting(msgspec.Struct):
     """A call that waits. `call` is weak: one that has ended is let go of."""
 
     call: Any
+    key: str
     ask: JudgeRequest
     hold_s: float
     begun: float
@@ -61,9 +62,11 @@ class People:
         if (call.id, ask.block) in self._waiting:
             return
         hold_s = float(call.start.numbers.get("hold_s", ask.question.deadline_s or 0))
-        if len(self._waiting) >= MAX_HELD_CALLS:
+        key, of_all = call.start.key, self._waiting.values()
+        of_key = sum(waiting.key == key for waiting in of_all)
+        if len(of_all) >= MAX_HELD_CALLS or of_key >= MAX_HELD_CALLS_OF_KEY:
             hold_s = 0.0
-        self._waiting[call.id, ask.block] = _Waiting(ref(call), ask, hold_s, time.monotonic())
+        self._waiting[call.id, ask.block] = _Waiting(ref(call), key, ask, hold_s, time.monotonic())
         self._came.set()
         if self._looks is None or self._looks.done():
             self._looks = asyncio.create_task(self._look_on(), name="approvals")
@@ -92,7 +95,7 @@ class People:
             elif (answer := self._answer(waiting, rows.get(place))) is not None:
                 del self._waiting[place]
                 field = layout.judgement_field(waiting.ask.block, waiting.ask.step)
-                fact = _encode(judgement_of(answer))
+                fact = _encode(judgement_of(answer, time.monotonic() - waiting.begun))
                 self._calls.spawn(self._set(call, field, fact), "people's answer")
 
     def _answer(self, waiting: _Waiting, row: Mapping[str, Any] | None) -> PeoplesAnswer | None:

@@ -230,8 +230,8 @@ _HOPS = {"host", "content-length", "transfer-encoding", "connection", "accept-en
 
 
 @contextmanager
-def door(target: str) -> Iterator[Door]:
-    """Open a way to the server at `target`."""
+def door(target: str, added: Mapping[str, str] | None = None) -> Iterator[Door]:
+    """Open a way to the server at `target`, with `added` headers."""
     made = Door("")
 
     class Handler(_Quiet):
@@ -243,6 +243,7 @@ def door(target: str) -> Iterator[Door]:
 
         def _pass(self, method: str) -> None:
             headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOPS}
+            headers |= added or {}
             with httpx.stream(
                 method, target + self.path, content=self.body(), headers=headers, timeout=60
             ) as reply:

@@ -111,6 +111,11 @@ def three_at_once(seen: Seen) -> list[Part]:
     return _next_of(seen, ["first", "denied", "second"])
 
 
+def second_alone(seen: Seen) -> list[Part]:
+    """One command, then the other; no more where that was blocked."""
+    return _next_of(seen, ["first"], ["second"])
+
+
 def denied_alone(seen: Seen) -> list[Part]:
     """One command, then the denied one alone, and the other once that has failed."""
     has_failed = any("[Sluice blocked" in result.text for result in seen.results)

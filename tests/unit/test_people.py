@@ -1,0 +1,233 @@
+"""People decide about a call: the session by itself, and how a worker waits for them."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from policy.base import ALLOW, Approval, Ask, Block, Judgement, Policy, Replace, ToolCall, Verdict
+from policy.session.approvals import PeoplesAnswer, judgement_of
+from policy.session.effects import SessionEffects
+from policy.session.session import Session
+from protocol.bounds import MAX_HELD_BYTES, MAX_HELD_CALLS_OF_KEY
+from protocol.records import (
+    ApprovalRecord,
+    ApprovalUseRecord,
+    BlockRecord,
+    JudgementRecord,
+    Record,
+    ToolCallRecord,
+)
+from settings.config import Config, Limits
+from tests.support.checks.kinds import of_kind
+from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
+from tests.support.json_values import as_json
+from tests.support.waiting import wait_until
+from tests.support.worker_calls import call_info
+from workers.policy.people import People
+
+APPROVED = PeoplesAnswer("approved", "apr_1", "carol")
+
+
+class Asks(Policy):
+    """Asks people about everything, and lets nothing with `/etc` pass."""
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        if "/etc" in call.arguments:
+            return Block("etc")
+        return Ask("rule", rule="all", why="would run", approval=Approval(need=2))
+
+
+class Rewrites(Policy):
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        return Replace('{"command": "ls -l"}') if call.value == {"command": "ls"} else ALLOW
+
+
+def session_with(*policies: Policy, durable: bool = False, **more: Any) -> Session:
+    call = call_info(
+        "01a22da1-3439-7f5f-8f8c-4e8ee29d2f00",
+        "openai",
+        durable=durable,
+        max_arguments_bytes=10**6,
+        **more,
+    )
+    session = Session(call, policies or [Asks()], Config())
+    session.begin(as_json(REQUEST))
+    return session
+
+
+def feed(session: Session, command: str = "ls") -> SessionEffects:
+    session.drain()
+    arguments = json.dumps({"command": command})
+    raw = [call_chunk(0, "bash", arguments), chunk(finish="tool_calls"), DONE]
+    for seq, one in enumerate(raw, 1):
+        session.chunks(seq, [one])
+    session.eof()
+    return session.drain()
+
+
+def answer(session: Session, effects: SessionEffects, said: PeoplesAnswer) -> list[Record]:
+    [ask] = effects.asks
+    assert ask.is_for_people
+    session.judgement(ask.block, ask.step, judgement_of(said), 1)
+    return session.drain().records
+
+
+def test_the_question_is_a_record_and_its_use_goes_with_the_release() -> None:
+    session = session_with()
+    effects = feed(session)
+    [asked] = of_kind(effects.records, ApprovalRecord)
+    assert (asked.tool, asked.arguments, asked.need) == ("bash", b'{"command": "ls"}', 2)
+    records = answer(session, effects, APPROVED)
+    [use] = of_kind(records, ApprovalUseRecord)
+    [call] = of_kind(records, ToolCallRecord)
+    [judgement] = of_kind(records, JudgementRecord)
+    assert use.approval_id == "apr_1" and call.notify, "under every durability"
+    assert (call.verdict, call.reason, judgement.model) == ("allow", "approved", "people")
+    session.committed(use.block, "approval_used", 2)
+    after = session.drain()
+    assert [(r.verdict, r.reason) for r in of_kind(after.records, BlockRecord)] == [
+        ("block", "approval_used")
+    ]
+    assert session.state == "ENDED" and "another call used the approval" in texts(after.outputs)
+
+
+def test_a_request_is_bound_to_all_that_it_says() -> None:
+    def bindings(command: str = "ls", **more: Any) -> tuple[bytes, bytes]:
+        session = session_with(**more)
+        [asked] = of_kind(feed(session, command).records, ApprovalRecord)
+        return asked.binding, asked.binding_without_policy
+
+    same = bindings()
+    assert bindings() == same
+    assert bindings("ls ")[0] != same[0] and bindings(key_id="other")[0] != same[0]
+    assert bindings(session="s", source="x-sluice-session")[0] != same[0]
+    changed = bindings(revision="other")
+    assert changed[0] != same[0] and changed[1] == same[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "words"),
+    [
+        (PeoplesAnswer("denied", "apr_1", "carol", "no"), "approval_denied", "carol denied it: no"),
+        (PeoplesAnswer("pending", "apr_1"), "approval_pending", "/debug/approvals/apr_1"),
+        (
+            PeoplesAnswer("pending", "apr_1", is_policy_changed=True),
+            "approval_pending",
+            "an earlier approval is void, because the policy changed since",
+        ),
+        (PeoplesAnswer("expired", "apr_1"), "approval_expired", "nobody decided about approval"),
+        (PeoplesAnswer("superseded", "apr_1"), "approval_superseded", "the policy changed while"),
+        (PeoplesAnswer("full"), "approvals_full", "too many calls of this key"),
+        (PeoplesAnswer("unavailable"), "approval_unavailable", "people could not be asked"),
+    ],
+)
+def test_each_other_answer_blocks_and_says_which_it_was(
+    said: PeoplesAnswer, reason: str, words: str
+) -> None:
+    session = session_with()
+    effects = feed(session)
+    [ask] = effects.asks
+    session.judgement(ask.block, ask.step, judgement_of(said), 1)
+    after = session.drain()
+    [call] = of_kind(after.records, ToolCallRecord)
+    assert (call.verdict, call.reason, call.released_arguments) == ("block", reason, None)
+    assert words in texts(after.outputs) and session.state == "ENDED"
+
+
+@pytest.mark.parametrize("reply", ["", "[]", '{"outcome": "yes"}', '{"approval_id": "x"}'])
+def test_an_answer_that_is_none_blocks(reply: str) -> None:
+    session = session_with()
+    [ask] = feed(session).asks
+    session.judgement(ask.block, ask.step, Judgement(probability=0.0, reply=reply), 1)
+    [call] = of_kind(session.drain().records, ToolCallRecord)
+    assert (call.verdict, call.reason) == ("block", "approval_unavailable")
+
+
+def test_people_see_and_release_what_the_policies_made_of_the_call() -> None:
+    session = session_with(Asks(), Rewrites())
+    effects = feed(session)
+    [asked] = of_kind(effects.records, ApprovalRecord)
+    assert asked.arguments == b'{"command": "ls -l"}'
+    [call] = of_kind(answer(session, effects, APPROVED), ToolCallRecord)
+    assert (call.verdict, call.released_arguments) == ("replace", b'{"command": "ls -l"}')
+
+
+def test_edited_arguments_pass_the_policies_again() -> None:
+    for command, verdict in (("ls /tmp", "replace"), ("ls /etc", "block")):
+        session = session_with()
+        edited = json.dumps({"command": command})
+        said = PeoplesAnswer("approved", "apr_1", "carol", edited=edited)
+        records = answer(session, feed(session), said)
+        [call] = of_kind(records, ToolCallRecord)
+        assert call.verdict == verdict
+        assert len(of_kind(records, ApprovalUseRecord)) == (verdict == "replace")
+
+
+def test_people_are_not_asked_about_what_they_cannot_see() -> None:
+    session = session_with()
+    effects = feed(session, "x" * MAX_HELD_BYTES)
+    assert effects.asks == [] and of_kind(effects.records, ApprovalRecord) == []
+    [call] = of_kind(effects.records, ToolCallRecord)
+    assert (call.verdict, call.reason) == ("block", "cannot_hold")
+
+
+class OnRecord:
+    """What a worker finds on record: nothing, until something is put there."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    async def approvals(self, asks: list[tuple[str, int]]) -> list[dict[str, Any]]:
+        return [row for row in self.rows if (row["call_id"], row["block"]) in asks]
+
+    async def close(self) -> None:
+        return None
+
+
+def row(call_id: str, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "call_id": call_id,
+        "block": 0,
+        "approval_id": "apr_1",
+        "outcome": None,
+        "decided_by": "",
+        "note": "",
+        "edited": None,
+        "is_expired": False,
+        "is_policy_changed": False,
+        "waits_s": 0.0,
+    }
+    return found | more
+
+
+async def test_a_key_has_a_share_of_the_calls_that_a_worker_lets_wait() -> None:
+    record, facts = OnRecord(), dict[str, str]()
+
+    async def set_fact(call: Any, field: str, value: bytes) -> None:
+        facts[call.id] = json.loads(json.loads(value)["reply"])["outcome"]
+
+    calls: Any = SimpleNamespace(
+        is_over=lambda _: False, spawn=lambda job, _: asyncio.ensure_future(job)
+    )
+    people = People(record, Limits(commit_s=0.2), calls, set_fact)  # type: ignore[arg-type]
+    session = session_with()
+    [ask] = feed(session).asks
+
+    class Call:
+        def __init__(self, key: str, n: int) -> None:
+            self.id, self.start = f"{key}{n}", SimpleNamespace(key=key, numbers={})
+
+    made = [Call(key, n) for key in ("a", "b") for n in range(MAX_HELD_CALLS_OF_KEY + 1)]
+    record.rows = [row(call.id) for call in made if call.id != "b0"]
+    for call in made:
+        people.wait_for(call, ask)  # type: ignore[arg-type]
+    last = f"{MAX_HELD_CALLS_OF_KEY}"
+    # what is not on record in time cannot be decided
+    await wait_until(lambda: len(facts) == 3, what="those past the share, and one that is lost")
+    assert facts == {f"a{last}": "pending", f"b{last}": "pending", "b0": "unavailable"}
+    record.rows[0] |= {"outcome": "denied"}
+    await wait_until(lambda: facts.get("a0") == "denied", what="the decision is seen")
+    await people.close()
