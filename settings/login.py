@@ -17,31 +17,28 @@ Claim = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Oidc(BaseModel):
-    """An OpenID Connect provider, at which people log in to the pages
-    (docs/run/pages.md#log-in-as-a-person). Needs `pages.url`; the redirect URI to register is that
-    address with `/debug/login/oidc/done`."""
+    """An OpenID Connect provider, at which people log in (docs/run/pages.md#log-in-as-a-person).
+    Needs `pages.url`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     issuer: Annotated[str, Field(pattern=_ISSUER)]
-    """The provider's issuer, exactly as its tokens name it: `https://`, or `http://` on this
-    machine. All its other addresses come from its discovery document."""
+    """Its issuer, exactly as its tokens name it; `http://` on this machine alone."""
     client_id: Claim
-    """What Sluice is called there."""
+    """The name of Sluice there."""
     client_secret_env: str | None = None
-    """The environment variable of `sluice pages` with the client's secret."""
+    """The environment variable of `sluice pages` with its secret."""
     client_secret_file: str | None = None
-    """The file with it, read anew at each login. One of the two is needed."""
+    """The file with it. One of the two is needed."""
     scopes: tuple[Claim, ...] = ("profile",)
     """Scopes to ask for besides `openid`."""
     roles_claim: Claim = "groups"
-    """The claim, of the ID token or else of UserInfo, that says what a person may do: a text or a
-    list. Dots lead into objects: `realm_access.roles`."""
+    """The claim that says what a person may do: a text or a list. Dots lead into objects."""
     roles: Annotated[dict[Claim, tuple[PersonRole, ...]], Field(min_length=1, max_length=200)]
-    """Roles by value of that claim. A person without any is not let in."""
+    """Roles by its values."""
     name_claim: Claim = "name"
-    """The claim with the name that pages and the record show, before `(oidc:SUBJECT)`."""
+    """The claim with the name to show."""
     login_s: Annotated[int, Field(ge=60, le=43200)] = 3600
-    """How long a login lasts. Then the provider is asked again, and so are the person's roles."""
+    """Seconds until the provider is asked again."""
 
     @model_validator(mode="after")
     def _names_its_secret(self) -> "Oidc":
