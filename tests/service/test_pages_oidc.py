@@ -1,6 +1,8 @@
 """People log in to the pages at a provider of OpenID Connect: and not with what it did not say, did
 not say to us, or did not say now."""
 
+import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,12 +14,13 @@ import pytest
 from joserfc import jwk
 
 from db.page_sessions import Person
+from db.write.insert import AuditInserter
 from pages.http.login import MOST_WRONG
 from pages.http.oidc.provider import Provider
 from pages.http.oidc.tokens import LoginRefused
 from settings.login import Oidc
 from tests.support.checks.logins import browser
-from tests.support.checks.record import fresh_database
+from tests.support.checks.record import fresh_database, whole_call
 from tests.support.json_values import Json
 from tests.support.oidc.lying import CLIENT, SECRET, LyingProvider, forged
 from tests.support.oidc.product import asked_of, product_with
@@ -27,6 +30,7 @@ OIDC, DONE, LOGOUT = "/debug/login/oidc", "/debug/login/oidc/done", "/debug/logi
 NAVIGATED = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
 NAVIGATED |= {"sec-fetch-dest": "document"}
 _EVENT = "http://schemas.openid.net/event/backchannel-logout"
+CALL = "01990000-0001-7000-8000-00000000abcd"
 ADDRESSES = 120
 _addresses = iter(range(ADDRESSES))
 
@@ -37,6 +41,11 @@ def served(
 ) -> Iterator[tuple[Product, LyingProvider]]:
     """A gateway and its pages, and the provider."""
     folder = tmp_path_factory.mktemp("oidc")
+
+    async def insert(url: str) -> None:
+        async with AuditInserter(url) as inserter:
+            assert not await inserter.insert(whole_call(CALL), {CALL: b'{"messages": []}'})
+
     with (
         LyingProvider() as provider,
         fresh_database(database_url) as url,
@@ -46,6 +55,7 @@ def served(
             "pages:\n", "pages:\n  trusted_proxies: [127.0.0.1]\n"
         )
         product.config_file.write_text(config)
+        asyncio.run(insert(url))
         product.start("gateway", "pages")
         with browser(product) as known:
             # of which many may be wrong, beyond the bound for all
@@ -105,7 +115,14 @@ def test_a_person_logs_in_and_the_record_names_them(
         page = ann.get("/debug/calls?limit=5")
         assert page.status_code == 200 and "The person ann (oidc:ann)" in page.text
         assert ann.get("/debug/reads").status_code == 403
+        token = re.search(r'name="token" value="([0-9a-f]{64})"', page.text)
+        assert token
+        label = {"token": token[1], "wrong": f"{CALL}-1", "back": "/debug/judge-blocks"}
+        assert ann.post("/debug/labels", data=label).status_code == 303
+        assert ann.post("/debug/labels", data=label | {"token": "0" * 64}).status_code == 403
     with psycopg.connect(product.database_url) as owner:
+        labels = owner.execute("SELECT key, label FROM labels").fetchall()
+        assert labels == [("The person ann (oidc:ann)", "wrong")]
         row = owner.execute("SELECT key, key_id FROM reads ORDER BY at DESC LIMIT 1").fetchone()
         assert row is not None and row[0] == "The person ann (oidc:ann)"
         login = owner.execute(

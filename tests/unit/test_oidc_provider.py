@@ -3,17 +3,26 @@ counts: one that does not answer as it must lets nobody in."""
 
 import asyncio
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 from pydantic import ValidationError
+from starlette.requests import Request
 
+from db.page_sessions import PageSessions
+from pages.http.login import Logins
 from pages.http.oidc import fetch as fetching
+from pages.http.oidc.endpoints import OidcPages
 from pages.http.oidc.fetch import MAX_ANSWER_BYTES, ProviderAway, fetch
 from pages.http.oidc.provider import Provider
 from pages.http.oidc.tokens import LoginRefused, person_of
+from pages.http.request_checks import Head, Site
+from pages.http.visit import begin_visit
 from settings.config import Config
 from settings.login import Oidc
 from sluice.config_file import parse_config
@@ -232,3 +241,46 @@ async def test_a_name_that_cannot_be_shown_is_the_subject(
     claims = {"aud": CLIENT, "sub": "ann", "groups": "readers", "name": name, "sid": name}
     person = person_of(claims, oidc_of(lying.issuer, tmp_path))
     assert (person.name, person.sid) == ("(oidc:ann)", "")
+
+
+class NoSessions(PageSessions):
+    """Logins that nobody looks at."""
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "more"),
+    [
+        ("https://sluice.example", "__Secure-sluice_pages_login", "; HttpOnly; Secure"),
+        ("http://127.0.0.1:8080", "sluice_pages_login", "; HttpOnly"),
+    ],
+)
+async def test_a_login_in_progress_is_a_cookie_of_the_browser(
+    lying: LyingProvider, tmp_path: Path, url: str, name: str, more: str
+) -> None:
+    sessions = NoSessions()
+    pages = OidcPages(oidc_of(lying.issuer, tmp_path), url, Logins((), sessions), sessions)
+    scope: Json = {"type": "http", "method": "GET"}
+    visit = begin_visit(scope)
+    visit.site = Site(url, is_secure=url.startswith("https"), is_loopback=False)
+    visit.head = Head("GET", "/debug/login/oidc", [("next", "/debug/calls?a=b;c&d=%2F")], {}, "")
+    response = await pages.begin(Request(scope))
+    cookie, _, attributes = response.headers["set-cookie"].partition(";")
+    assert attributes == f" Path=/debug; Max-Age=600; SameSite=Lax{more}"
+    key, _, value = cookie.partition("=")
+    flow, _, target = value.partition(".")
+    assert key == name and unquote(target) == "/debug/calls?a=b;c&d=%2F" and ";" not in target
+    asked = dict(parse_qsl(urlsplit(response.headers["location"]).query))
+    hashed = urlsafe_b64encode(sha256(flow.encode()).digest()).decode().rstrip("=")
+    assert asked["code_challenge"] == hashed and flow not in asked.values()
+    assert len({asked["state"], asked["nonce"], asked["code_challenge"]}) == 3
+    assert (asked["scope"], asked["redirect_uri"]) == (
+        "openid profile",
+        f"{url}/debug/login/oidc/done",
+    )
+    lying.bodies["/.well-known/openid-configuration"] = (500, b"")
+    pages = OidcPages(oidc_of(lying.issuer, tmp_path), url, Logins((), sessions), sessions)
+    with pytest.raises(ProviderAway):
+        await pages.begin(Request(scope))
