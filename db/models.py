@@ -408,6 +408,10 @@ class PageSession(Base):
     seen_at: Mapped[datetime] = mapped_column(server_default=func.now())
     until: Mapped[datetime]
     agent: Mapped[str]
+    person: Mapped[str] = mapped_column(server_default="")
+    issuer: Mapped[str] = mapped_column(server_default="")
+    sid: Mapped[str] = mapped_column(server_default="")
+    roles: Mapped[list[str]] = mapped_column(ARRAY(Text), server_default="{}")
 
 
 class Read(Base):

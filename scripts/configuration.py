@@ -41,6 +41,7 @@ from settings.config import (
     Price,
     Unmodelled,
 )
+from settings.login import Claim, LoginSettings, Oidc
 from settings.pages import Pages
 from settings.retention import Retention
 from settings.upstreams import HeaderName, KnownDialect, Part, Upstream
@@ -86,6 +87,7 @@ _WORDS: dict[Any, str] = {
     Beta: "name",
     Part: "part of an address",
     HeaderName: "header name",
+    Claim: "text",
     Unmodelled: "text",
     KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
     Pattern: "RE2 pattern",
@@ -108,6 +110,8 @@ SECTIONS: dict[type[BaseModel], str] = {
     Limits: "limits",
     Key: "keys[]",
     Pages: "pages",
+    LoginSettings: "login",
+    Oidc: "login: oidc",
     Debug: "debug",
     Approvals: "approvals",
     Notified: "approvals: notify[]",

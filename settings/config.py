@@ -32,6 +32,7 @@ from protocol.server_tools.added import check_servers, check_tools
 from settings import defaults
 from settings.approvals import Approvals
 from settings.config_faults import Faults, Place, faults_between
+from settings.login import LoginSettings
 from settings.pages import Pages
 from settings.retention import Retention
 from settings.upstreams import Upstream as Upstream
@@ -452,6 +453,8 @@ class Config(_Strict):
     """The pages under `/debug`."""
     approvals: Approvals = Approvals()
     """Notices of tool calls that wait for people."""
+    login: LoginSettings = LoginSettings()
+    """How people log in to the pages, besides with keys."""
     retention: Retention = Retention()
     """How long rows of the record are kept."""
     accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
@@ -468,6 +471,12 @@ class Config(_Strict):
         )
         if faults := [*faults, *self._misled()]:
             raise Faults(faults)
+        return self
+
+    @model_validator(mode="after")
+    def _can_return(self) -> "Config":
+        if self.login.oidc is not None and not self.pages.url:
+            raise ValueError("login.oidc needs pages.url: where the provider sends people back to")
         return self
 
     def _misled(self) -> Iterator[tuple[Place, str]]:

@@ -53,10 +53,24 @@ class App:
             Labels(self._writer),
             DebugSwitches(self._writer),
         )
-        self.logins = logins = Logins(config.keys, PageSessions(self._writer))
-        self._views, login_pages = Views(self.services, logins), LoginPages(logins)
+        oidc, url, ways = config.login.oidc, config.pages.url, list[HttpRoute]()
+        sessions = PageSessions(self._writer, oidc.issuer if oidc else "")
+        self.logins = logins = Logins(config.keys, sessions)
+        self._views = Views(self.services, logins)
+        login_pages = LoginPages(logins, url + links.OIDC if oidc else "")
+        if oidc:
+            # only here: its library of signatures is for those who use it
+            from pages.http.oidc.endpoints import OidcPages
+
+            people = OidcPages(oidc, url, logins, sessions)
+            ways = [
+                HttpRoute(links.OIDC, people.begin),
+                HttpRoute(links.OIDC_DONE, people.finish),
+                HttpRoute(links.OIDC_LOGOUT, people.end, methods=["POST"]),
+            ]
         self._app = Starlette(
             routes=[
+                *ways,
                 HttpRoute(f"{ASSETS}/{{file:path}}", _asset, methods=["GET", "POST"]),
                 HttpRoute(links.LOGIN, login_pages.log_in, methods=["GET", "POST"]),
                 HttpRoute(links.LOGOUT, login_pages.log_out, methods=["POST"]),

@@ -39,7 +39,7 @@ class LoggedIn:
             if visit.cookie:
                 visit.session = await self._logins.find(visit.cookie, head.address)
             visit.login = self._logins.key_of(visit.cookie)
-            if head.path != links.LOGIN:
+            if not head.path.startswith(links.LOGIN):
                 if visit.session is None:
                     app = _to_login(head)
                 elif head.method == "GET" and (head.query_value("again") or head.query_value("at")):
@@ -49,10 +49,11 @@ class LoggedIn:
 
 
 class LoginPages:
-    """The login and its end, as endpoints."""
+    """The login and its end, as endpoints. `people_at`: where people log in at their provider,
+    empty for nowhere."""
 
-    def __init__(self, logins: Logins) -> None:
-        self._logins = logins
+    def __init__(self, logins: Logins, people_at: str) -> None:
+        self._logins, self._people_at = logins, people_at
 
     async def log_in(self, request: Request) -> Response:
         """Ask for a key, or exchange one for a cookie."""
@@ -62,7 +63,8 @@ class LoginPages:
             next_ = request_checks.safe_next(head.query_value("next"))
             if visit.session is not None:
                 return see_other(next_)
-            return html(plain_pages.login(next_, has_readers=await self._logins.has_readers()))
+            has_readers = bool(self._people_at) or await self._logins.has_readers()
+            return html(plain_pages.login(next_, self._people_at, has_readers=has_readers))
         form = await read_form(request.receive)
         next_ = request_checks.safe_next(form.get("next", ""))
         try:
@@ -71,7 +73,7 @@ class LoginPages:
             )
         except RateLimited as error:
             return html(
-                plain_pages.login(next_, fault=error.message),
+                plain_pages.login(next_, self._people_at, fault=error.message),
                 429,
                 {"retry-after": str(error.retry_after_s)},
             )
@@ -81,7 +83,7 @@ class LoginPages:
                 "This is no key that may read the record: it needs the role auditor, admin or"
                 " approver."
             )
-            return html(plain_pages.login(next_, fault=fault), 403)
+            return html(plain_pages.login(next_, self._people_at, fault=fault), 403)
         visit.login = self._logins.key_of(cookie)
         response = see_other(next_)
         add_cookie(response, site, site.cookie, cookie, LASTS_S, is_hidden=True)
@@ -109,12 +111,20 @@ def check_token(form: dict[str, str], session: LoginSession) -> None:
 
 
 def add_cookie(
-    response: Response, site: Site, name: str, value: str, seconds: int, *, is_hidden: bool
+    response: Response,
+    site: Site,
+    name: str,
+    value: str,
+    seconds: int,
+    *,
+    is_hidden: bool,
+    same_site: str = "Strict",
 ) -> None:
     """Give an answer a cookie that our pages alone get back; `is_hidden`: also from their
     script."""
     more = f"{'; HttpOnly' if is_hidden else ''}{'; Secure' if site.is_secure else ''}"
-    cookie = f"{name}={value}; Path={links.ROOT}; Max-Age={seconds}; SameSite=Strict{more}"
+    place = f"Path={links.ROOT}; Max-Age={seconds}; SameSite={same_site}"
+    cookie = f"{name}={value}; {place}{more}"
     response.raw_headers.append((b"set-cookie", cookie.encode()))
 
 

@@ -1,5 +1,5 @@
-"""Logins: an API key is exchanged for a cookie, and a cookie identifies the reader. A browser never
-holds the key, and a page never the cookie.
+"""Logins: an API key, or a provider's word who somebody is, is exchanged for a cookie, and a cookie
+identifies the reader. A browser never holds the key, and a page never the cookie.
 
 A cookie is 32 random bytes and good for /debug alone. Only its hash is stored, so that no reader of
 the database can log in. Each request asks whether its key is still good, so revoking one ends its
@@ -11,14 +11,14 @@ import hmac
 import secrets
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from db.page_sessions import PageSessions
+from db.page_sessions import Login, PageSessions, Person
 from pages.page import MAY, Who
 from protocol.bounds import MAX_KEY_BYTES
-from protocol.errors import RateLimited
+from protocol.errors import Forbidden, RateLimited
 from settings.config import Key
 from streams.logins import KnownLogins
 from streams.round_robin import RoundRobin
@@ -104,12 +104,29 @@ class Logins:
         self._attempts.begin(address, time.monotonic())
         text = key.strip().encode()
         digest = sha256(text).hexdigest()
-        who = await self._who(digest, "") if text and len(text) <= MAX_KEY_BYTES else None
+        who = await self._who(digest) if text and len(text) <= MAX_KEY_BYTES else None
         if who is None:
             return None
         self._attempts.forget(address, time.monotonic())
+        return await self._begin(who, digest, agent)
+
+    async def begin_person(
+        self, ask: Callable[[], Awaitable[Person]], address: str, agent: str
+    ) -> str:
+        """Return the cookie of a new login of the person whom a provider names. What raises in
+        `ask` counts as a wrong key. Raises Forbidden for one that may not read, RateLimited,
+        AuditUnavailable."""
+        self._attempts.begin(address, time.monotonic())
+        person = await ask()
+        self._attempts.forget(address, time.monotonic())
+        who = self._of_database(person, "")
+        if who is None:
+            raise Forbidden("you are known, but have no role here: ask whoever runs this gateway")
+        return await self._begin(who, person.sha256, agent, person)
+
+    async def _begin(self, who: Who, digest: str, agent: str, *person: Person) -> str:
         cookie = secrets.token_urlsafe(32)
-        await self._sessions.begin(_digest(cookie), digest, agent)
+        await self._sessions.begin(_digest(cookie), digest, agent, *person)
         self._known.remember(_digest(cookie).hex(), who.key_id)
         return cookie
 
@@ -131,9 +148,7 @@ class Logins:
         who = None
         if login is not None:
             name = sha256(digest).hexdigest()[:16]
-            who = self._of_file(login.sha256, name) or self._of_database(
-                login.name, login.sha256, login.roles, name
-            )
+            who = self._of_file(login.sha256, name) or self._of_database(login, name)
         self._known.remember(digest.hex(), who.key_id if who is not None else "")
         return None if who is None else LoginSession(who, _form_token(cookie), digest)
 
@@ -154,13 +169,11 @@ class Logins:
             self._had_readers_at = time.monotonic()
         return has_roles
 
-    async def _who(self, digest: str, login: str) -> Who | None:
-        if (who := self._of_file(digest, login)) is not None:
+    async def _who(self, digest: str) -> Who | None:
+        if (who := self._of_file(digest, "")) is not None:
             return who
         stored = await self._sessions.key(digest)
-        return (
-            None if stored is None else self._of_database(stored.name, digest, stored.roles, login)
-        )
+        return None if stored is None else self._of_database(stored, "")
 
     def _of_file(self, digest: str, login: str) -> Who | None:
         file_key = None
@@ -174,10 +187,11 @@ class Logins:
             else _who(file_key.name, file_key.id, frozenset(file_key.roles), login)
         )
 
-    def _of_database(self, name: str, digest: str, roles: frozenset[str], login: str) -> Who | None:
-        if not name or name in self._names:
+    def _of_database(self, login: Login | Person, name: str) -> Who | None:
+        if not login.name or login.name in self._names:
             return None
-        return _who(name, Key.model_construct(name=name, sha256=digest).id, roles, login)
+        key = Key.model_construct(name=login.name, sha256=login.sha256)
+        return _who(login.name, key.id, frozenset(login.roles), name)
 
 
 def form_is_ours(form: Mapping[str, str], session: LoginSession) -> bool:

@@ -37,7 +37,8 @@ class OwnSite:
             )
         if head.path != links.ROOT and not head.path.startswith(f"{links.ROOT}/"):
             raise NotFound(f"the pages are below {links.ROOT}")
-        if not head.is_asset:
+        # the provider is no browser, and signs what it sends
+        if not head.is_asset and head.path != links.OIDC_LOGOUT:
             check_source(head, visit.site)
         # as it came: a part may hold an escaped slash, which does not end the part
         await self._app({**scope, "path": head.path}, receive, send)

@@ -23,11 +23,11 @@ _TITLES = {
 }
 
 
-def login(next_: str, *, fault: str = "", has_readers: bool = True) -> bytes:
-    """Ask for a key; `fault` says what was wrong with the one before."""
-    return render_outside(
-        "login.html", "Log in", {"next": next_, "fault": fault, "has_readers": has_readers}
-    )
+def login(next_: str, people_at: str, *, fault: str = "", has_readers: bool = True) -> bytes:
+    """Ask for a key, or lead people to their provider by `people_at`, if there is one; `fault` says
+    what was wrong before."""
+    values = {"next": next_, "people_at": people_at, "fault": fault, "has_readers": has_readers}
+    return render_outside("login.html", "Log in", values)
 
 
 def failed(

@@ -214,7 +214,7 @@ def safe_next(target: str) -> str:
     moves = (
         any(part.strip() in (".", "..") for part in decoded.split("/")) or not decoded.isprintable()
     )
-    is_own = decoded.rstrip("/") in (links.LOGIN, links.LOGOUT)
+    is_own = decoded.startswith((links.LOGIN, links.LOGOUT))
     return target if fits and is_ours and not is_odd and not moves and not is_own else links.ROOT
 
 

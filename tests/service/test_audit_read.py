@@ -630,6 +630,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         server_tools=["mcp"],
         calls=7,
         keepalive_s=5,
+        hold_s=0,
         project="/srv/app",
     )
     assert text.startswith(PREFIX)
@@ -642,6 +643,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         "server_tools": ("mcp",),
         "calls": 7,
         "keepalive_s": 5,
+        "hold_s": 0,
         "project": "/srv/app",
     }
     assert key == Key.model_validate({"name": "dev", "sha256": digest(text), **given})

@@ -27,6 +27,12 @@ INSTALL = [
 
 def installed() -> Path:
     """A folder with the packages of tests/clients/package.json; skips where that cannot be."""
+    check_node()
+    return packages.installed("clients", CLIENTS / "package.json", lambda _: [INSTALL])
+
+
+def check_node() -> None:
+    """Skip, or fail where nothing may be missing, without a node that is new enough."""
     if not shutil.which("node") or not shutil.which("npm"):
         missing("node or npm is missing")
     version = subprocess.run(
@@ -35,7 +41,6 @@ def installed() -> Path:
     found = re.match(r"v(\d+)\.", version)
     if not found or int(found[1]) < OLDEST_NODE:
         missing(f"node {OLDEST_NODE} or newer is needed; this is {version.strip()}")
-    return packages.installed("clients", CLIENTS / "package.json", lambda _: [INSTALL])
 
 
 def run_script(folder: Path, name: str, place: Json) -> dict[str, Json]:
