@@ -23,12 +23,11 @@ from policy.base import (
     SEALED_FIELDS,
     SEALED_REASONING,
     Block,
-    Context,
     OtherBlock,
-    Policy,
     TextBlock,
     Verdict,
 )
+from policy.builtin.held_text import HoldsText, Match
 from policy.patterns import Pattern, compile_re2
 from protocol.events import BlockKind
 from settings.config import Name
@@ -36,8 +35,6 @@ from settings.config import Name
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
-Match = tuple[int, int, str]
-"""Start, end and what stands in its place."""
 _Made = tuple[str, Any, str]
 """A rule ready to search: its literal or its compiled pattern, and what stands in its place."""
 
@@ -83,38 +80,14 @@ class TextReplaceOptions(BaseModel):
     """Replace in the model's reasoning too."""
 
 
-class _Held:
-    """The end of a field's text that is not decided yet, from `position` on; before it stands one
-    character of context.
-
-    Up to `out`, which may lie behind `position`, it went out when its block ended. `is_replaced`:
-    there with a match that reached that end, so that what only makes the match longer is left out.
-    """
-
-    def __init__(self, block: int) -> None:
-        self.block = block
-        self.text, self.position, self.out = "", 0, 0
-        self.is_replaced = False
-
-    def begin(self, block: int) -> None:
-        """Another block of the field begins: what of the one before is not out was withheld with
-        it."""
-        self.block = block
-        self.text, self.position = self.text[: self.out], min(self.position, self.out)
-
-    def trim(self) -> None:
-        """Forget what was decided, but for a character of context."""
-        keep = max(self.position - 1, 0)
-        self.text, self.position, self.out = self.text[keep:], self.position - keep, self.out - keep
-
-
-class TextReplace(Policy):
+class TextReplace(HoldsText):
     """Replace text in the answer and its reasoning."""
 
     name = "text_replace"
     keeps_request = False
 
     def __init__(self, **options: object) -> None:
+        super().__init__()
         self.options = TextReplaceOptions.model_validate(options)
         self._rules: list[_Made] = [
             (
@@ -128,13 +101,6 @@ class TextReplace(Policy):
         self._beginning = re.compile(_beginnings(self._literals) or "(?!)")
         self._longest = max(map(len, self._literals), default=0)
         self._has_patterns = len(self._literals) < len(self._rules)
-        self._held: dict[str | int, _Held] = {}
-
-    def for_call(self, context: Context) -> Self:
-        """Give the call its own held text."""
-        clone = super().for_call(context)
-        clone._held = {}
-        return clone
 
     def on_text(self, text: str, block: TextBlock) -> str:
         """Return what is decided."""
@@ -145,28 +111,13 @@ class TextReplace(Policy):
             return text
         if block.kind is BlockKind.THINKING and not self.options.thinking:
             return text
-        if held is None:
-            held = self._held[block.field or block.index] = _Held(block.index)
-        elif held.block != block.index:
-            held.begin(block.index)
-        held.text += text
-        return self._advance(held, final=False)
-
-    def on_text_end(self, block: TextBlock) -> str:
-        """Return the rest."""
-        key = block.field or block.index
-        held = self._held.get(key)
-        if held is None or held.block != block.index:
-            return ""
-        if not block.field or held.position == len(held.text):
-            del self._held[key]
-        return self._advance(held, final=True)
+        return self._advance(self._taken(text, block), final=False)
 
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
         # their letters mean nothing, as long as they are base64
         sealed = SEALED_REASONING if block.type == "redacted_thinking" else SEALED_FIELDS
-        texts = _texts(block.body, sealed)
+        texts = texts_of(block.body, sealed)
         if not self._has_patterns and self._beginning.search("\0".join(texts)) is None:
             # nearly always: no literal begins in any of them
             return ALLOW
@@ -188,30 +139,17 @@ class TextReplace(Policy):
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
         return self._next(text, searched, 0, len(text), rules) is not None
 
-    def _advance(self, held: _Held, *, final: bool) -> str:
-        text, position, out, parts = held.text, held.position, held.out, list[str]()
+    def _decided(self, text: str, position: int, *, final: bool) -> tuple[int, list[Match]]:
         # RE2 reads UTF-8, which has no lone surrogates
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
+        found: list[Match] = []
         while True:
             stop = len(text) if final else self._decidable(text, position)
             match = self._next(text, searched, position, stop, self._rules)
             if match is None:
-                break
-            start, end, instead = match
-            parts.append(text[max(position, out) : start])
-            if end > out and (start >= out or not held.is_replaced):
-                parts.append(instead)
-            position = end
-        parts.append(text[max(position, out) : stop])
-        if final:
-            # `held.position` stays: more text of the field may make another match of what is
-            # decided here
-            held.out, held.is_replaced = len(text), position == len(text)
-        else:
-            held.position = max(position, stop)
-            held.out = max(out, held.position)
-            held.trim()
-        return "".join(parts)
+                return stop, found
+            found.append(match)
+            position = match[1]
 
     def _decidable(self, text: str, position: int) -> int:
         """The first place from `position` on where more text could change what matches there."""
@@ -287,7 +225,7 @@ def _beginnings(literals: list[str], depth: int = 4) -> str:
     )
 
 
-def _texts(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
+def texts_of(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
     """Return every string and key in `body`, but for what sealed fields hold. JSON may be deeper
     than Python's stack."""
     texts: list[str] = []
