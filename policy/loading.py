@@ -40,6 +40,7 @@ BUILT_IN = {
     "tool_judge": "policy.builtin.tool_judge:ToolJudge",
     "control": "policy.builtin.control:Control",
     "text_replace": "policy.builtin.text_replace:TextReplace",
+    "redact": "policy.builtin.redact:Redact",
 }
 
 
@@ -48,19 +49,23 @@ _PARSERS = ("msgspec", "jiter", "jsonschema-rs", "google-re2", "sqlglot")
 reading fails at start or is no change."""
 
 
+_MIN_KEY_CHARS = 32
+
+
 def load(
     series: Sequence[PolicyStep],
     *,
     search_path: Sequence[str] = (),
     session_version: str,
     config: Config | None = None,
+    redact_key: str = "",
 ) -> tuple[list[Policy], str]:
     """Return the policies of a series, those that ask judges last, and the series' revision (12 hex
     digits).
 
     The revision is a hash over the options, the source of the policy classes, `session_version`,
     what sessions read of `config`, and what text is parsed and matched with: where it is the same,
-    so are the decisions. Raises PolicyFailed with one sentence that names the policy and the
+    so are the decisions. `redact_key` makes placeholders. Raises PolicyFailed with one sentence that names the policy and the
     option.
     """
     digest = hashlib.sha256(session_version.encode())
@@ -71,6 +76,8 @@ def load(
     for step in _expanded(series, digest):
         kind = _find(step.use, search_path)
         policies.append(made := _made(step, kind))
+        if made.needs_key:
+            digest.update(_set_key(step, made, redact_key))
         if config is not None and (missing := unrouted(made, config)):
             raise PolicyFailed(
                 f"the policy {step.use!r} cannot be loaded: {next(iter(missing.values()))}"
@@ -83,6 +90,18 @@ def load(
         for source in _sources(kind):
             digest.update(source)
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
+
+
+def _set_key(step: PolicyStep, made: Policy, key: str) -> bytes:
+    """Give a policy the key of its placeholders; returns what identifies it. Raises PolicyFailed."""
+    if len(key) < _MIN_KEY_CHARS:
+        raise PolicyFailed(
+            f"the policy {step.use!r} cannot be loaded: mask_restore needs a key of at least"
+            f" {_MIN_KEY_CHARS} characters in the file that SLUICE_REDACT_KEY_FILE names, the same"
+            " for all policy workers"
+        )
+    made.key = key.encode()
+    return hashlib.sha256(b"redact" + made.key).digest()
 
 
 def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator[PolicyStep]:

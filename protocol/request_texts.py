@@ -78,6 +78,15 @@ _KEYS = (
     )
 )
 """Names of fields, which are no text. Others are."""
+_REASONING = frozenset(
+    "thinking redacted_thinking reasoning reasoning_content reasoning_details thinking_blocks"
+    " reasoningContent thoughtSignature signature encrypted_content encrypted_index".split()
+)
+"""Kinds of parts, and fields, that a provider wants back as it made them."""
+_IDS = frozenset(
+    "id name call_id tool_use_id tool_call_id file_id container_id container server_label"
+    " server_name caller fingerprint approval_request_id cache_control".split()
+)
 _SCHEMAS = frozenset(("schema", "parameters", "input_schema"))
 _NAMED = frozenset(
     (
@@ -130,6 +139,22 @@ def map_texts(request: ChatRequest, change: Callable[[str], str]) -> ChatRequest
     return _Walk(change).request(request)
 
 
+def map_contents(request: ChatRequest, change: Callable[[str, str], str]) -> ChatRequest:
+    """Return the request with `change(text, place)` in the place of each text that a user, a model
+    or a tool wrote, and of each system text: not of names and ids, definitions of tools, reasoning,
+    and what only the provider can read. Raises ValueError as `map_texts` does.
+
+    `place` is `system`, `system[N]` for a later system turn, or `turns[N]`.
+    """
+    return _Contents(change).request(request)
+
+
+def map_json(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with `change(text)` in the place of each string and key. Raises
+    ValueError as `map_texts` does."""
+    return _Walk(change)._free(value)
+
+
 class _Walk:
     def __init__(self, change: Callable[[str], str]) -> None:
         self._change = change
@@ -141,16 +166,12 @@ class _Walk:
             for t in request.tools
             if (row := tool_type(t.extra.get("type"))) and row.name == t.name
         )
-        system = tuple(map(self._text, request.system))
-        messages = tuple(self._json(m) for m in request.system_messages)
+        system, messages = self._system(request)
         fields = _KEYS | _known_names()
         extra = _unique(
             (k if k in fields else self._text(k), self._json(v, k))
             for k, v in request.extra.items()
         )
-        if messages and CLIENTS[request.dialect].changes().system_texts(messages) != system:
-            # joined, the parts say something else than each: only the text goes on
-            messages = ()
         choice, form, reasoning = request.tool_choice, request.response_format, request.reasoning
         if (
             reasoning is not None
@@ -178,6 +199,17 @@ class _Walk:
             "extra": extra,
         }
         return msgspec.structs.replace(request, **changes)
+
+    def _system(self, request: ChatRequest) -> tuple[tuple[str, ...], tuple[dict[str, Any], ...]]:
+        system = tuple(map(self._text, request.system))
+        messages = tuple(self._json(m) for m in request.system_messages)
+        if messages and CLIENTS[request.dialect].changes().system_texts(messages) != system:
+            # joined, the parts say something else than each: only the text goes on
+            messages = ()
+        return system, messages
+
+    def _id(self, text: str) -> str:
+        return self._text(text)
 
     def _text(self, text: str) -> str:
         return self._change(text) if text else text
@@ -235,7 +267,7 @@ class _Walk:
                 name = part.name if part.form == "typed" else self._name(part.name)
                 arguments = self._arguments(part.arguments, is_custom=part.form == "custom")
                 return ToolUsePart(
-                    self._text(part.id), name, arguments, self._json(part.extra), part.form
+                    self._id(part.id), name, arguments, self._json(part.extra), part.form
                 )
             case ToolResultPart():
                 return self._result(part, request)
@@ -251,7 +283,7 @@ class _Walk:
         if isinstance(extra.get("content"), list) and read(extra["content"], "") != text:
             # joined, the parts say something else than each: only the text goes on
             del extra["content"]
-        return ToolResultPart(self._text(part.tool_call_id), text, part.is_error, extra, part.form)
+        return ToolResultPart(self._id(part.tool_call_id), text, part.is_error, extra, part.form)
 
     def _arguments(self, arguments: str, *, is_custom: bool) -> str:
         """JSON text: every string and key in it, decoded; what is none, as it is. Of a custom tool
@@ -317,6 +349,38 @@ class _Walk:
             (k if k in _SCHEMA_KEYS else self._text(k), self._schema(v, k))
             for k, v in value.items()
         )
+
+
+class _Contents(_Walk):
+    """Only through what may go on changed: an answer that comes back must fit what was sent."""
+
+    def __init__(self, change: Callable[[str, str], str]) -> None:
+        super().__init__(lambda text: change(text, self._place))
+        self._place = "system"
+
+    def request(self, request: ChatRequest) -> ChatRequest:
+        system, messages = self._system(request)
+        turns = []
+        for number, turn in enumerate(request.turns):
+            self._place = f"{'system' if turn.role == 'system' else 'turns'}[{number}]"
+            turns.append(self._turn(turn, request))
+        return msgspec.structs.replace(
+            request, system=system, system_messages=messages, turns=tuple(turns)
+        )
+
+    def _id(self, text: str) -> str:
+        return text
+
+    def _name(self, name: str) -> str:
+        return name
+
+    def _part(self, part: Part, request: ChatRequest) -> Part:
+        if isinstance(part, OtherPart) and part.kind in _REASONING:
+            return part
+        return super()._part(part, request)
+
+    def _json(self, value: Any, key: str = "") -> Any:
+        return value if key in _REASONING or key in _IDS else super()._json(value, key)
 
 
 @functools.cache

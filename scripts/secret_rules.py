@@ -1,0 +1,109 @@
+"""Makes `policy/data/secret_rules.json` of the rule file of gitleaks (`config/gitleaks.toml`, MIT):
+
+    python -m scripts.secret_rules gitleaks.toml
+
+Facts only: names, patterns, keywords, entropy floors and known false finds. Left out are rules that
+go by a file's path, rules for a secret of white space, and rules that find any value behind a common
+word. Private keys are not matched by a pattern here: `policy.redaction.search` reads them from their
+first line to their last.
+"""
+
+import json
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import re2
+
+OUT = Path(__file__).parent.parent / "policy" / "data" / "secret_rules.json"
+LEFT_OUT = {
+    "curl-auth-header": "spans words",
+    "curl-auth-user": "spans words",
+    "generic-api-key": "any value behind a common word",
+    "hashicorp-tf-password": "any value behind a common word",
+    "kubernetes-secret-yaml": "spans lines",
+    "nuget-config-password": "any value behind a common word",
+    "private-key": "read by its lines",
+}
+NOTICE = """MIT License
+
+Copyright (c) 2019 Zachary Rice
+
+Permission is hereby granted, free of charge, to any person obtaining a copy
+of this software and associated documentation files (the "Software"), to deal
+in the Software without restriction, including without limitation the rights
+to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+"""
+
+
+_END_IN_SETTINGS = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
+_END_IN_TEXT = r"""(?:[\x60'"\s;,:.?!()\[\]{}<>&|]|\\[nr]|$)"""
+"""What stands behind a secret: texts are no files of settings alone."""
+
+
+def _patterns(source: dict[str, Any]) -> list[str]:
+    """Values that are no secrets, of one list of exceptions; those by path mean nothing here."""
+    return [re2.compile(pattern).pattern for pattern in source.get("regexes", ())]
+
+
+def converted(source: dict[str, Any]) -> dict[str, Any]:
+    """Return the pack of a rule file."""
+    rules = []
+    for rule in source["rules"]:
+        if "regex" not in rule or rule["id"] in LEFT_OUT:
+            continue
+        pattern = re2.compile(rule["regex"])
+        # a group that is no secret of its own (a variant, a part) does not stand for the whole
+        whole = (
+            not pattern.groups or pattern.groupindex or rule["id"] in ("microsoft-teams-webhook",)
+        )
+        rules.append(
+            {
+                "name": rule["id"],
+                "pattern": rule["regex"].replace(_END_IN_SETTINGS, _END_IN_TEXT),
+                "group": 0 if whole else rule.get("secretGroup", 1),
+                "keywords": rule["keywords"],
+                "entropy": rule.get("entropy", 0),
+                "not": [p for allowed in rule.get("allowlists", ()) for p in _patterns(allowed)],
+            }
+        )
+    return {
+        "source": "gitleaks, config/gitleaks.toml",
+        "notice": NOTICE,
+        "left_out": LEFT_OUT,
+        "not": [
+            p
+            for p in _patterns(source["allowlist"])
+            # paths are no secrets of these rules either way
+            if not re.match(r"\^/", p)
+        ],
+        "not_holding": source["allowlist"]["stopwords"],
+        "rules": rules,
+    }
+
+
+def main() -> int:
+    """Convert the file that is named."""
+    pack = converted(tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    OUT.write_text(json.dumps(pack, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"{len(pack['rules'])} rules in {OUT}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
