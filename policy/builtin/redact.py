@@ -28,7 +28,7 @@ from policy.builtin.held_text import HoldsText, Match
 from policy.builtin.text_replace import Replacement, TextReplace, texts_of
 from policy.patterns import NamePattern, NamePatterns, Pattern
 from policy.redaction.placeholders import PLACEHOLDER, fingerprint, masked, may_begin, placeholder
-from policy.redaction.search import CLASSES, Find, decided_to, finds, is_dull, search
+from policy.redaction.search import CLASSES, LONG_RUN_CHARS, Find, decided_to, finds, is_dull, search
 from policy.redaction.secret_rules import CONTEXT_CHARS
 from protocol.bounds import MAX_FINDINGS, MAX_SEARCHED_TEXTS
 from protocol.bytes.json_strict import dumps
@@ -119,6 +119,8 @@ class Redact(HoldsText):
             if self.options.custom
             else None
         )
+        # read and compiled now, not while a call waits
+        search("")
         self._seen: dict[bytes, tuple[Find, ...]] = {}
         """What is in texts of requests, by their SHA-256: a conversation comes again with each
         turn. It changes no decision."""
@@ -255,8 +257,9 @@ class Redact(HoldsText):
             stop = len(text) if final else self._stop(text, position)
             matches += self._matches(text, position, stop, final=final)
             after = max(stop, matches[-1][1] if matches else 0)
-            if final or after == position:
+            if final or after == position or len(text) - after < LONG_RUN_CHARS:
                 return stop, matches
+            # a long run is decided in pieces
             position = after
 
     def _stop(self, text: str, start: int) -> int:

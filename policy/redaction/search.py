@@ -30,7 +30,7 @@ _CHARACTER = f"[!-~{_UNSEEN}\uff01-\uff5e]"
 _LEFT, _RIGHT = "[0-9A-Z)\uff10-\uff19]", "[0-9A-Z(+\uff10-\uff19]"
 _RUN = re.compile(f"{_CHARACTER}+(?:(?<={_LEFT}) (?={_RIGHT}){_CHARACTER}+)*")
 _JOINT = re.compile(_LEFT)
-_SHORT_PIECE, _LONG_PIECE = 128, 4_096
+LONG_RUN_CHARS, _LONG_PIECE = 128, 4_096
 _OFTEN = re.compile(f"[\\d@]|-----|{_CHARACTER}{{{MIN_SECRET_CHARS}}}")
 """What stands in every text in which something is found."""
 _MAY_BEGIN = re.compile(r"\d|@|-----")
@@ -116,7 +116,7 @@ def decided_to(text: str, start: int) -> int:
     stop = len(text)
     if last is not None and (last.end() == stop or _may_join(text, last.end())):
         stop = last.start()
-        if last.end() - stop >= _SHORT_PIECE:
+        if last.end() - stop >= LONG_RUN_CHARS:
             piece = _piece(text, stop)
             if last.end() - stop >= piece:
                 stop += piece // 2
@@ -165,7 +165,7 @@ def finds(text: str, start: int, stop: int, places: Sequence[int] | None = None)
                 start = end
                 continue
         while start < min(end, stop):
-            piece = _piece(text, start) if end - start >= _SHORT_PIECE else end - start + 1
+            piece = _piece(text, start) if end - start >= LONG_RUN_CHARS else end - start + 1
             is_last = end - start < piece
             limit = end if is_last else start + piece // 2
             upto = end if is_last else start + piece
@@ -180,11 +180,11 @@ def finds(text: str, start: int, stop: int, places: Sequence[int] | None = None)
 
 def _piece(text: str, start: int) -> int:
     """How much of a long run is looked at at once."""
-    head = text[start : start + _SHORT_PIECE]
+    head = text[start : start + LONG_RUN_CHARS]
     if not head.isascii() or _MAY_BEGIN.search(head) is not None:
         return _LONG_PIECE
     context = text[max(start - CONTEXT_CHARS, 0) : start]
-    return _LONG_PIECE if secret_rules().may_match(_readable(context) + head) else _SHORT_PIECE
+    return _LONG_PIECE if secret_rules().may_match(_readable(context) + head) else LONG_RUN_CHARS
 
 
 def _in_run(text: str, start: int, end: int) -> list[Find]:
