@@ -28,7 +28,15 @@ from policy.builtin.held_text import HoldsText, Match
 from policy.builtin.text_replace import Replacement, TextReplace, texts_of
 from policy.patterns import NamePattern, NamePatterns, Pattern
 from policy.redaction.placeholders import PLACEHOLDER, fingerprint, masked, may_begin, placeholder
-from policy.redaction.search import CLASSES, LONG_RUN_CHARS, Find, decided_to, finds, is_dull, search
+from policy.redaction.search import (
+    CLASSES,
+    LONG_RUN_CHARS,
+    Find,
+    decided_to,
+    finds,
+    is_dull,
+    search,
+)
 from policy.redaction.secret_rules import CONTEXT_CHARS
 from protocol.bounds import MAX_FINDINGS, MAX_SEARCHED_TEXTS
 from protocol.bytes.json_strict import dumps

@@ -27,9 +27,7 @@ _NORTH_AMERICAN = re.compile(
     r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\)[ .-]?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4}", re.ASCII
 )
 _INTERNATIONAL = re.compile(r"\+[1-9][\d ().\-/]{5,}\d\d", re.ASCII)
-_NUMBER = re.compile(
-    r"(?<![\w+.,/%-])[+(]?\d(?:[ ().\-/]{0,2}\d){6,18}(?![\w%]|[.,-]\d)", re.ASCII
-)
+_NUMBER = re.compile(r"(?<![\w+.,/%-])[+(]?\d(?:[ ().\-/]{0,2}\d){6,18}(?![\w%]|[.,-]\d)", re.ASCII)
 _ACCOUNT = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}[ -]?[A-Z0-9]{4}[A-Z0-9 -]{2,40}", re.ASCII)
 _MIN_PHONE, _MAX_PHONE = 8, 15
 """Digits of a telephone number with its country (ITU-T E.164), as they are written."""
