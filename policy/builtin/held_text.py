@@ -9,7 +9,7 @@ What of a match is out then stays out; the rest of it can still be replaced.
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from policy.base import Block, Context, Policy, TextBlock
+from policy.base import Context, Policy, TextBlock
 
 Match = tuple[int, int, str]
 """Start, end and what stands in its place."""
@@ -72,8 +72,8 @@ class HoldsText(Policy):
         held.text += text
         return held
 
-    def on_text_end(self, block: TextBlock) -> str | Block:
-        """Return the rest."""
+    def _end(self, block: TextBlock) -> str:
+        """What a block still holds."""
         key = block.field or block.index
         held = self._held.get(key)
         if held is None or held.block != block.index:

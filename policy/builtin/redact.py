@@ -255,7 +255,7 @@ class Redact(HoldsText):
         """Return what is left."""
         self._is_text = block.kind is BlockKind.TEXT
         try:
-            return super().on_text_end(block)
+            return self._end(block)
         except _Blocked as blocked:
             return blocked.block
 

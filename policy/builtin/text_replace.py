@@ -113,6 +113,10 @@ class TextReplace(HoldsText):
             return text
         return self._advance(self._taken(text, block), final=False)
 
+    def on_text_end(self, block: TextBlock) -> str:
+        """Return the rest."""
+        return self._end(block)
+
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
         # their letters mean nothing, as long as they are base64
