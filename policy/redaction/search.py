@@ -66,11 +66,11 @@ class _Gate:
     """Says where in a long text something may be: one pass of one automaton."""
 
     def __init__(self) -> None:
+        unseen = f"[{_UNSEEN}\uff01-\uff5e]"
         self._pattern = compile_re2(
             rf"(?i:{secret_rules().beginning})|[\w.%+-]@[\w-]+\.|-----BEGIN"
-            rf"|\d(?:[ ().\-/]{{0,2}}\d){{6}}|[A-Z]{{2}}\d\d[ -]?[A-Z0-9]{{4}}"
-            r"|[\x{A0}\x{AD}\x{200B}-\x{200F}\x{2060}-\x{206F}\x{FE00}-\x{FE0F}\x{FEFF}"
-            r"\x{FF01}-\x{FF5E}]"
+            rf"|\d(?:[ ().\-/]{{0,2}}\d){{6,30}}|[A-Z]{{2}}\d\d[ -]?[A-Z0-9]{{4}}"
+            rf"|{unseen}(?:[!-~]?{unseen})*"
         )
 
     def lines(self, text: str) -> Iterator[tuple[int, int, list[int]]]:
@@ -86,8 +86,9 @@ class _Gate:
                 start, places = text.rfind("\n", 0, begin) + 1, []
             places.append(begin)
             # a value may stand on the line behind its name's
-            line_end = text.find("\n", match.end() + CONTEXT_CHARS)
-            end = line_end if line_end >= 0 else len(text)
+            if (least := match.end() + CONTEXT_CHARS) > end and end < len(text):
+                line_end = text.find("\n", least)
+                end = line_end if line_end >= 0 else len(text)
         if end:
             yield start, end, places
 
@@ -249,15 +250,27 @@ def _folded(run: str) -> tuple[str, list[int]]:
     """A run as it is compared, and for each place of that the place in the run."""
     letters, places = [], []
     for place, letter in enumerate(run):
-        folded = letter if letter < "\x80" else without_unseen(letter)[0]
+        folded = letter if letter < "\x80" else _folded_letter(letter)
         letters.append(folded)
         places += [place] * len(folded)
     return "".join(letters), [*places, len(run)]
 
 
+@functools.lru_cache(4_096)
+def _folded_letter(letter: str) -> str:
+    return without_unseen(letter)[0]
+
+
 def _readable(text: str) -> str:
     """Text of the same length that RE2 takes: it reads UTF-8, which has no lone surrogates."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    if text.isascii():
+        return text
+    try:
+        # nearly always; and to look for them takes ten times as long
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text)
+    return text
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
