@@ -359,6 +359,15 @@ def test_findings_name_no_value_and_are_bounded() -> None:
     assert not any(value in "".join(findings) for value in [TOKEN, *values])
 
 
+def test_what_is_remembered_of_texts_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy.builtin.redact.MAX_SEARCHED_TEXTS", 3)
+    policy = for_call()
+    for number in range(9):
+        sent = policy.on_request(user(f"{number} to {MAIL}"))
+        assert "REDACTED_EMAIL" in repr(sent)
+        assert len(policy._seen) <= 3
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_session_records_what_was_masked_and_where(stream: bool) -> None:
     body = {
