@@ -138,7 +138,6 @@ SECTIONS: dict[type[BaseModel], str] = {
     text_replace.TextReplaceOptions: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",
     redact.RedactOptions: "redact",
-    redact.Custom: "redact: custom[]",
 }
 """The models in the order of the page, each with its heading."""
 

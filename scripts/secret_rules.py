@@ -4,8 +4,7 @@
 
 Facts only: names, patterns, keywords, entropy floors and known false finds. Left out are rules that
 go by a file's path, rules for a secret of white space, and rules that find any value behind a common
-word. Private keys are not matched by a pattern here: `policy.redaction.search` reads them from their
-first line to their last.
+word. The pattern of private keys is ours: they may lack their last line.
 """
 
 import json
@@ -25,7 +24,6 @@ LEFT_OUT = {
     "hashicorp-tf-password": "any value behind a common word",
     "kubernetes-secret-yaml": "spans lines",
     "nuget-config-password": "any value behind a common word",
-    "private-key": "read by its lines",
 }
 NOTICE = """MIT License
 
@@ -51,6 +49,11 @@ SOFTWARE.
 """
 
 
+_PRIVATE_KEY = (
+    r"-----BEGIN[ A-Z0-9_-]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\[nrt]|[\"'+\s])*"
+    r"[A-Za-z0-9+/=]{40}(?:[\"',\\\s]*[A-Za-z0-9+/=])*"
+    r"(?:[\"',\\\s]*-----END[ A-Z0-9_-]{0,40}PRIVATE KEY(?: BLOCK)?-----)?"
+)
 _END_IN_SETTINGS = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
 _END_IN_TEXT = r"""(?:[\x60'"\s;,:.?!()\[\]{}<>&|]|\\[nr]|$)"""
 """What stands behind a secret: texts are no files of settings alone."""
@@ -75,7 +78,11 @@ def converted(source: dict[str, Any]) -> dict[str, Any]:
         rules.append(
             {
                 "name": rule["id"],
-                "pattern": rule["regex"].replace(_END_IN_SETTINGS, _END_IN_TEXT),
+                "pattern": (
+                    _PRIVATE_KEY
+                    if rule["id"] == "private-key"
+                    else rule["regex"].replace(_END_IN_SETTINGS, _END_IN_TEXT)
+                ),
                 "group": 0 if whole else rule.get("secretGroup", 1),
                 "keywords": rule["keywords"],
                 "entropy": rule.get("entropy", 0),

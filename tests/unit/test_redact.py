@@ -334,10 +334,7 @@ def test_an_answer_is_blocked_where_the_class_says_so() -> None:
 
 
 def test_own_texts_and_patterns_are_masked_across_chunks() -> None:
-    custom = [
-        {"name": "project", "find": "Project Falcon"},
-        {"name": "staff", "pattern": r"\bE-[0-9]{6}\b"},
-    ]
+    custom = {"project": "Project Falcon", "staff": r"\bE-[0-9]{6}\b"}
     text = "On Project Falcon works E-123456, not E-1234567."
     masked = "On REDACTED_CUSTOM works REDACTED_CUSTOM, not E-1234567."
     for pieces in ([text], list(text), [text[:7], text[7:30], text[30:]]):
@@ -418,9 +415,9 @@ def test_placeholders_need_a_key() -> None:
         ({"request": "hide"}, "request"),
         ({"request": {"ssn": "mask"}}, "request"),
         ({"answer": "mask_restore"}, "answer"),
-        ({"custom": [{"name": "a"}]}, "find"),
-        ({"custom": [{"name": "a", "pattern": "("}]}, "custom.0.pattern"),
-        ({"custom": [{"name": "a", "pattern": "x*"}]}, "empty"),
+        ({"custom": {"a b": "x"}}, "custom"),
+        ({"custom": {"a": "("}}, "custom.a"),
+        ({"custom": {"a": "x*"}}, "empty"),
     ],
 )
 def test_bad_options_are_refused(options: Json, complaint: str) -> None:

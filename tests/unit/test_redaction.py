@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.redaction import search as searching
 from policy.redaction.numbers import numbers
-from policy.redaction.search import CLASSES, decided_to, finds, search
-from policy.redaction.secret_rules import MIN_SECRET_CHARS, secret_rules
+from policy.redaction.search import PIECE_CHARS, decided_to, finds, search
+from policy.redaction.secret_rules import MIN_SECRET_CHARS
 
 _RANDOM = random.Random(7)
 
@@ -41,6 +40,9 @@ VALUES = {
         + _letters(43),
     ),
     "private-key": ("secret", _PEM),
+    "key-in-yaml": ("secret", _PEM.replace("\n", "\n    ")),
+    "key-in-json": ("secret", _PEM.replace("\n", r"\n")),
+    "key-cut": ("secret", _PEM[:370]),
     "email": ("email", "ada.lovelace+x@analytical-engine.co.uk"),
     "card": ("card", "4111 1111 1111 1111"),
     "card-plain": ("card", "5555555555554444"),
@@ -158,13 +160,11 @@ def test_a_megabyte_without_white_space_takes_linear_time() -> None:
     assert len(search(large)) >= 240
 
 
-def test_a_long_run_waits_for_little() -> None:
+def test_a_long_run_waits_no_longer_than_a_piece() -> None:
     text = "q" * 100_000
-    assert len(text) - decided_to_the_end(text) <= 128
-    begun = f"{text} -----BEGIN PRIVATE KEY-----\n{_letters(20_000)}"
-    assert decided_to_the_end(begun) > len(text) + 16_000
+    assert len(text) - decided_to_the_end(text) < PIECE_CHARS
     prose = "-----BEGIN PRIVATE KEY----- is how a key begins, and this is prose. " * 9
-    assert len(prose) - decided_to_the_end(prose) <= 400
+    assert len(prose) - decided_to_the_end(prose) < 10
 
 
 def decided_to_the_end(text: str) -> int:
@@ -178,9 +178,9 @@ def decided_to_the_end(text: str) -> int:
 
 
 def test_numbers_are_told_apart() -> None:
-    assert numbers("DE89370400440532013000") == [(0, 22, "iban")]
-    assert numbers("call 4111111111111111") == [(5, 21, "card")]
-    assert numbers("0000 0000 0000 0000") == []
+    assert [*numbers("DE89370400440532013000")] == [(0, 22, "iban")]
+    assert [*numbers("call 4111111111111111")] == [(5, 21, "card")]
+    assert [*numbers("0000 0000 0000 0000")] == []
 
 
 def test_the_pack_has_its_notice_and_its_rules_compile() -> None:
@@ -188,8 +188,5 @@ def test_the_pack_has_its_notice_and_its_rules_compile() -> None:
     assert "MIT License" in pack["notice"]
     assert "Zachary Rice" in pack["notice"]
     assert len(pack["rules"]) > 200
-    assert secret_rules().may_match("ghp_") is True
-    assert secret_rules().may_match("the task") is False
-    assert searching.CLASSES == CLASSES
     # no rule may be for a shorter secret than texts are looked at for
     assert MIN_SECRET_CHARS == 12
