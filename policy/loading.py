@@ -77,7 +77,14 @@ def load(
         kind = _find(step.use, search_path)
         policies.append(made := _made(step, kind))
         if made.needs_key:
-            digest.update(_set_key(step, made, redact_key))
+            if len(redact_key) < _MIN_KEY_CHARS:
+                raise PolicyFailed(
+                    f"the policy {step.use!r} cannot be loaded: mask_restore needs a key of at"
+                    f" least {_MIN_KEY_CHARS} characters in the file that SLUICE_REDACT_KEY_FILE"
+                    " names, the same for all policy workers"
+                )
+            made.key = redact_key.encode()
+            digest.update(hashlib.sha256(made.key).digest())
         if config is not None and (missing := unrouted(made, config)):
             raise PolicyFailed(
                 f"the policy {step.use!r} cannot be loaded: {next(iter(missing.values()))}"
@@ -90,18 +97,6 @@ def load(
         for source in _sources(kind):
             digest.update(source)
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
-
-
-def _set_key(step: PolicyStep, made: Policy, key: str) -> bytes:
-    """Give a policy the key of its placeholders; returns what identifies it. Raises PolicyFailed."""
-    if len(key) < _MIN_KEY_CHARS:
-        raise PolicyFailed(
-            f"the policy {step.use!r} cannot be loaded: mask_restore needs a key of at least"
-            f" {_MIN_KEY_CHARS} characters in the file that SLUICE_REDACT_KEY_FILE names, the same"
-            " for all policy workers"
-        )
-    made.key = key.encode()
-    return hashlib.sha256(b"redact" + made.key).digest()
 
 
 def _expanded(series: Sequence[PolicyStep], digest: "hashlib._Hash") -> Iterator[PolicyStep]:

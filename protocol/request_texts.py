@@ -146,7 +146,17 @@ def map_contents(request: ChatRequest, change: Callable[[str, str], str]) -> Cha
 
     `place` is `system`, `system[N]` for a later system turn, or `turns[N]`.
     """
-    return _Contents(change).request(request)
+    contents = ChatRequest(
+        dialect=request.dialect,
+        model=request.model,
+        system=request.system,
+        turns=request.turns,
+        system_messages=request.system_messages,
+    )
+    made = _Contents(change).request(contents)
+    return msgspec.structs.replace(
+        request, system=made.system, turns=made.turns, system_messages=made.system_messages
+    )
 
 
 def map_json(value: Any, change: Callable[[str], str]) -> Any:
@@ -166,12 +176,16 @@ class _Walk:
             for t in request.tools
             if (row := tool_type(t.extra.get("type"))) and row.name == t.name
         )
-        system, messages = self._system(request)
+        system = tuple(map(self._text, request.system))
+        messages = tuple(self._json(m) for m in request.system_messages)
         fields = _KEYS | _known_names()
         extra = _unique(
             (k if k in fields else self._text(k), self._json(v, k))
             for k, v in request.extra.items()
         )
+        if messages and CLIENTS[request.dialect].changes().system_texts(messages) != system:
+            # joined, the parts say something else than each: only the text goes on
+            messages = ()
         choice, form, reasoning = request.tool_choice, request.response_format, request.reasoning
         if (
             reasoning is not None
@@ -199,14 +213,6 @@ class _Walk:
             "extra": extra,
         }
         return msgspec.structs.replace(request, **changes)
-
-    def _system(self, request: ChatRequest) -> tuple[tuple[str, ...], tuple[dict[str, Any], ...]]:
-        system = tuple(map(self._text, request.system))
-        messages = tuple(self._json(m) for m in request.system_messages)
-        if messages and CLIENTS[request.dialect].changes().system_texts(messages) != system:
-            # joined, the parts say something else than each: only the text goes on
-            messages = ()
-        return system, messages
 
     def _id(self, text: str) -> str:
         return self._text(text)
@@ -356,17 +362,12 @@ class _Contents(_Walk):
 
     def __init__(self, change: Callable[[str, str], str]) -> None:
         super().__init__(lambda text: change(text, self._place))
-        self._place = "system"
+        self._place, self._number = "system", -1
 
-    def request(self, request: ChatRequest) -> ChatRequest:
-        system, messages = self._system(request)
-        turns = []
-        for number, turn in enumerate(request.turns):
-            self._place = f"{'system' if turn.role == 'system' else 'turns'}[{number}]"
-            turns.append(self._turn(turn, request))
-        return msgspec.structs.replace(
-            request, system=system, system_messages=messages, turns=tuple(turns)
-        )
+    def _turn(self, turn: Turn, request: ChatRequest) -> Turn:
+        self._number += 1
+        self._place = f"{'system' if turn.role == 'system' else 'turns'}[{self._number}]"
+        return super()._turn(turn, request)
 
     def _id(self, text: str) -> str:
         return text

@@ -59,6 +59,11 @@ _END_IN_TEXT = r"""(?:[\x60'"\s;,:.?!()\[\]{}<>&|]|\\[nr]|$)"""
 """What stands behind a secret: texts are no files of settings alone."""
 
 
+_SHORT = 3
+_BEHIND_SHORT = r"[\w.~+/=-]{16}"
+"""What must stand behind a keyword of two or three letters: nearly every text has such letters."""
+
+
 def _patterns(source: dict[str, Any]) -> list[str]:
     """Values that are no secrets, of one list of exceptions; those by path mean nothing here."""
     return [re2.compile(pattern).pattern for pattern in source.get("regexes", ())]
@@ -66,7 +71,12 @@ def _patterns(source: dict[str, Any]) -> list[str]:
 
 def converted(source: dict[str, Any]) -> dict[str, Any]:
     """Return the pack of a rule file."""
-    rules = []
+    rules: list[dict[str, Any]] = []
+    shared = [
+        # paths are no secrets of these rules either way
+        *(p for p in _patterns(source["allowlist"]) if not re.match(r"\^/", p)),
+        *map(re.escape, source["allowlist"]["stopwords"]),
+    ]
     for rule in source["rules"]:
         if "regex" not in rule or rule["id"] in LEFT_OUT:
             continue
@@ -86,20 +96,23 @@ def converted(source: dict[str, Any]) -> dict[str, Any]:
                 "group": 0 if whole else rule.get("secretGroup", 1),
                 "keywords": rule["keywords"],
                 "entropy": rule.get("entropy", 0),
-                "not": [p for allowed in rule.get("allowlists", ()) for p in _patterns(allowed)],
+                "not": "|".join(
+                    f"(?:{p})"
+                    for p in (
+                        *shared,
+                        *(p for allowed in rule.get("allowlists", ()) for p in _patterns(allowed)),
+                    )
+                ),
             }
         )
     return {
         "source": "gitleaks, config/gitleaks.toml",
         "notice": NOTICE,
         "left_out": LEFT_OUT,
-        "not": [
-            p
-            for p in _patterns(source["allowlist"])
-            # paths are no secrets of these rules either way
-            if not re.match(r"\^/", p)
-        ],
-        "not_holding": source["allowlist"]["stopwords"],
+        "beginning": "|".join(
+            re.escape(word) + (_BEHIND_SHORT if len(word) <= _SHORT else "")
+            for word in dict.fromkeys(word for rule in rules for word in rule["keywords"])
+        ),
         "rules": rules,
     }
 

@@ -7,9 +7,8 @@ arguments of the tools that `restore_tools` names.
 """
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Literal, ParamSpec, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, ParamSpec, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -25,11 +24,10 @@ from policy.base import (
     ToolCall,
     Verdict,
 )
-from policy.builtin.held_text import HoldsText, Match
-from policy.builtin.text_replace import Replacement, TextReplace, texts_of
+from policy.builtin.text_replace import Match, TextReplace, texts_of
 from policy.patterns import NamePattern, NamePatterns, Pattern, literal
-from policy.redaction.placeholders import PLACEHOLDER, fingerprint, masked, may_begin, placeholder
-from policy.redaction.search import PIECE_CHARS, Find, apart, decided_to, finds, is_dull, search
+from policy.redaction.placeholders import PLACEHOLDER, fingerprint, masked, placeholder
+from policy.redaction.search import PIECE_CHARS, Find, apart, decided_to, finds, search
 from policy.redaction.secret_rules import CONTEXT_CHARS
 from protocol.bounds import MAX_FINDINGS, MAX_SEARCHED_TEXTS
 from protocol.bytes.json_strict import dumps
@@ -38,7 +36,7 @@ from protocol.request import ChatRequest
 from protocol.request_texts import map_contents, map_json
 from settings.config import Name
 
-_P, _T = ParamSpec("_P"), TypeVar("_T")
+_P = ParamSpec("_P")
 Kind = Literal["secret", "email", "card", "iban", "phone", "custom"]
 # YAML reads a bare `off` as false
 _OFF = BeforeValidator(lambda action: "off" if action is False else action)
@@ -79,10 +77,10 @@ class _Blocked(Exception):
         self.block = block
 
 
-def _or_block(hook: Callable[_P, _T]) -> Callable[_P, _T | Block]:
+def _or_block(hook: Callable[_P, object]) -> Callable[_P, Any]:
     """A hook, with its block in place of `_Blocked`."""
 
-    def blocking(*args: _P.args, **kwargs: _P.kwargs) -> _T | Block:
+    def blocking(*args: _P.args, **kwargs: _P.kwargs) -> object:
         try:
             return hook(*args, **kwargs)
         except _Blocked as blocked:
@@ -93,7 +91,7 @@ def _or_block(hook: Callable[_P, _T]) -> Callable[_P, _T | Block]:
     return blocking
 
 
-class Redact(HoldsText):
+class Redact(TextReplace):
     """Mask what requests and answers must not have in them."""
 
     name = "redact"
@@ -101,22 +99,17 @@ class Redact(HoldsText):
     context_chars = CONTEXT_CHARS
 
     def __init__(self, **options: object) -> None:
-        super().__init__()
-        self.options = RedactOptions.model_validate(options)
-        self._request, self._answer = self.options.request, self.options.answer
-        self._restore_tools = NamePatterns(self.options.restore_tools)
-        self.needs_key = "mask_restore" in _actions(self._request)
-        self._masks_answers = _actions(self._answer) != {"off"}
-        self._custom_names = [*self.options.custom]
-        self._custom: TextReplace | None = None
-        if patterns := self.options.custom.values():
-            rules = [
-                Replacement(
-                    find=literal(p), pattern=None if literal(p) else p, replace=f"\0{number}"
-                )
-                for number, p in enumerate(patterns)
-            ]
-            self._custom = TextReplace(rules=rules)
+        made = RedactOptions.model_validate(options)
+        self._names = [*made.custom]
+        rules = [
+            {("find" if literal(p) else "pattern"): p, "replace": f"\0{number}"}
+            for number, p in enumerate(made.custom.values())
+        ]
+        super().__init__(rules=rules or [{"find": "\0", "replace": ""}])
+        self._request, self._answer = _by_kind(made.request), _by_kind(made.answer)
+        self._restore_tools = NamePatterns(made.restore_tools)
+        self.needs_key = "mask_restore" in self._request.values()
+        self._masks_answers = {*self._answer.values()} != {"off"}
         # rules are read and compiled now, not while a call waits
         search("1234567")
         self._seen: dict[bytes, list[Find]] = {}
@@ -134,7 +127,7 @@ class Redact(HoldsText):
 
     def why_idle(self) -> str:
         """Where all is off."""
-        is_idle = not self._masks_answers and _actions(self._request) == {"off"}
+        is_idle = not self._masks_answers and {*self._request.values()} == {"off"}
         return "`request` and `answer` are off: mask or block something" if is_idle else ""
 
     def for_call(self, context: Context) -> Self:
@@ -176,23 +169,22 @@ class Redact(HoldsText):
         if every is None:
             if len(self._seen) >= MAX_SEARCHED_TEXTS:
                 self._seen.clear()
-            every = self._seen[digest] = self._search(text)
+            every = self._seen[digest] = self._all(text)
         return every
 
-    def _search(self, text: str) -> list[Find]:
+    def _all(self, text: str) -> list[Find]:
         """What is in a whole text."""
-        return apart((*search(text), *self._custom_finds(text, 0, len(text), final=True)))
+        return apart((*search(text), *self._custom(text, 0, final=True)))
 
-    def _custom_finds(self, text: str, start: int, stop: int, *, final: bool) -> Iterator[Find]:
-        if self._custom is not None:
-            for begin, end, rule in self._custom._decided(text, start, final=final)[1]:
-                if begin < stop:
-                    name = self._custom_names[int(rule[1:])]
-                    yield Find(begin, end, "custom", name, text[begin:end])
+    def _custom(self, text: str, start: int, *, final: bool) -> Iterator[Find]:
+        for begin, end, rule in (
+            super()._decided(text, start, final=final)[1] if self._names else ()
+        ):
+            yield Find(begin, end, "custom", self._names[int(rule[1:])], text[begin:end])
 
-    def _action(self, actions: object, find: Find, place: str) -> str | None:
+    def _action(self, actions: dict[str, str], find: Find, place: str) -> str | None:
         """What is to be done about a find, None for nothing; it is noted. Raises _Blocked."""
-        action = actions.get(find.kind, "mask") if isinstance(actions, dict) else str(actions)
+        action = actions[find.kind]
         if action == "off" or PLACEHOLDER.fullmatch(find.value):
             return None
         mark = fingerprint(self.key or self.context.nonce.encode(), find.kind, find.value)
@@ -215,10 +207,9 @@ class Redact(HoldsText):
             return None
         return self._action(self._answer, find, place) and masked(find.kind)
 
-    def _placeholders(self, text: str, start: int = 0, stop: int = sys.maxsize) -> Iterator[Find]:
+    def _placeholders(self, text: str, start: int = 0) -> Iterator[Find]:
         for match in PLACEHOLDER.finditer(text, start) if self.needs_key else ():
-            if match.start() < stop:
-                yield Find(*match.span(), _PLACEHOLDER, "", match[0])
+            yield Find(*match.span(), _PLACEHOLDER, "", match[0])
 
     @_or_block
     def on_text(self, text: str, block: TextBlock) -> str:
@@ -233,7 +224,7 @@ class Redact(HoldsText):
     def on_text_end(self, block: TextBlock) -> str:
         """Return what is left."""
         self._is_text = block.kind is BlockKind.TEXT
-        return self._end(block)
+        return super().on_text_end(block)
 
     def _decided(self, text: str, position: int, *, final: bool) -> tuple[int, list[Match]]:
         matches: list[Match] = []
@@ -250,23 +241,18 @@ class Redact(HoldsText):
             position = after
 
     def _stop(self, text: str, start: int) -> int:
-        if not self._masks_answers:
-            return may_begin(text, start)
         stop = decided_to(text, start)
-        if self._custom is not None:
-            stop = min(stop, self._custom._decidable(text, start))
+        if self._names:
+            stop = min(stop, self._decidable(text, start))
             # not in the middle of a run
             stop = min(stop, decided_to(text[:stop], start)) if stop > start else start
         return stop
 
-    def _between(self, text: str, start: int, stop: int, *, final: bool) -> list[Find]:
-        if start >= stop or (self._custom is None and is_dull(text, start)):
-            return []
-        every = [*self._placeholders(text, start, stop)]
+    def _between(self, text: str, start: int, stop: int, *, final: bool) -> Iterator[Find]:
+        every = [*self._placeholders(text, start), *self._custom(text, start, final=final)]
         if self._masks_answers:
             every += finds(text, start, stop)
-            every += self._custom_finds(text, start, stop, final=final)
-        return apart(every)
+        return (find for find in apart(every) if find.start < stop)
 
     @_or_block
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -280,7 +266,7 @@ class Redact(HoldsText):
             return new
 
         def change(text: str) -> str:
-            return _put(text, apart((*self._search(text), *self._placeholders(text))), instead)
+            return _put(text, apart((*self._all(text), *self._placeholders(text))), instead)
 
         value = map_json(call.value, change)
         return ALLOW if value == call.value else Replace(dumps(value).decode(), "redacted")
@@ -290,17 +276,16 @@ class Redact(HoldsText):
         """Withhold what cannot be changed."""
         sealed = SEALED_REASONING if block.type == "redacted_thinking" else SEALED_FIELDS
         for text in texts_of(block.body, sealed) if self._masks_answers else ():
-            for find in self._search(text):
+            for find in self._all(text):
                 if self._instead(find, block.type, restores=False) is not None:
                     return Block("redacted", rule=find.rule)
         return ALLOW
 
 
-def _actions(actions: object) -> set[str]:
-    """All that is to be done about some class; one that is not named is masked."""
-    if not isinstance(actions, dict):
-        return {str(actions)}
-    return {*actions.values(), *(["mask"] if len(actions) < len(get_args(Kind)) else [])}
+def _by_kind(actions: Any) -> dict[str, str]:
+    """What is done about each class."""
+    every = actions if isinstance(actions, dict) else dict.fromkeys(get_args(Kind), actions)
+    return dict.fromkeys(get_args(Kind), "mask") | every
 
 
 def _put(text: str, every: Iterable[Find], instead: Callable[[Find], str | None]) -> str:

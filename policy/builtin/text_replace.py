@@ -14,7 +14,7 @@ replaced something in it.
 """
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -23,11 +23,12 @@ from policy.base import (
     SEALED_FIELDS,
     SEALED_REASONING,
     Block,
+    Context,
     OtherBlock,
+    Policy,
     TextBlock,
     Verdict,
 )
-from policy.builtin.held_text import HoldsText, Match
 from policy.patterns import Pattern, compile_re2
 from protocol.events import BlockKind
 from settings.config import Name
@@ -35,6 +36,8 @@ from settings.config import Name
 _GROUP = re.compile(r"\\([0-9])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_-]*")
+Match = tuple[int, int, str]
+"""Start, end and what stands in its place."""
 _Made = tuple[str, Any, str]
 """A rule ready to search: its literal or its compiled pattern, and what stands in its place."""
 
@@ -80,14 +83,40 @@ class TextReplaceOptions(BaseModel):
     """Replace in the model's reasoning too."""
 
 
-class TextReplace(HoldsText):
+class HeldText:
+    """The end of a field's text that is not decided yet, from `position` on; before it stand some
+    characters of context.
+
+    Up to `out`, which may lie behind `position`, it went out when its block ended. `is_replaced`:
+    there with a match that reached that end, so that what only makes the match longer is left out.
+    """
+
+    def __init__(self, block: int) -> None:
+        self.block = block
+        self.text, self.position, self.out = "", 0, 0
+        self.is_replaced = False
+
+    def begin(self, block: int) -> None:
+        """Another block of the field begins: what of the one before is not out was withheld with
+        it."""
+        self.block = block
+        self.text, self.position = self.text[: self.out], min(self.position, self.out)
+
+    def trim(self, context_chars: int) -> None:
+        """Forget what was decided, but for so many characters of context."""
+        keep = max(self.position - context_chars, 0)
+        self.text, self.position, self.out = self.text[keep:], self.position - keep, self.out - keep
+
+
+class TextReplace(Policy):
     """Replace text in the answer and its reasoning."""
 
     name = "text_replace"
     keeps_request = False
+    context_chars: ClassVar[int] = 1
+    """How much of what is decided may still matter for what is not."""
 
     def __init__(self, **options: object) -> None:
-        super().__init__()
         self.options = TextReplaceOptions.model_validate(options)
         self._rules: list[_Made] = [
             (
@@ -101,6 +130,13 @@ class TextReplace(HoldsText):
         self._beginning = re.compile(_beginnings(self._literals) or "(?!)")
         self._longest = max(map(len, self._literals), default=0)
         self._has_patterns = len(self._literals) < len(self._rules)
+        self._held: dict[str | int, HeldText] = {}
+
+    def for_call(self, context: Context) -> Self:
+        """Give the call its own held text."""
+        clone = super().for_call(context)
+        clone._held = {}
+        return clone
 
     def on_text(self, text: str, block: TextBlock) -> str:
         """Return what is decided."""
@@ -115,7 +151,24 @@ class TextReplace(HoldsText):
 
     def on_text_end(self, block: TextBlock) -> str:
         """Return the rest."""
-        return self._end(block)
+        key = block.field or block.index
+        held = self._held.get(key)
+        if held is None or held.block != block.index:
+            return ""
+        if not block.field or held.position == len(held.text):
+            del self._held[key]
+        return self._advance(held, final=True)
+
+    def _taken(self, text: str, block: TextBlock) -> HeldText:
+        """What a block holds, this piece included."""
+        key = block.field or block.index
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = HeldText(block.index)
+        elif held.block != block.index:
+            held.begin(block.index)
+        held.text += text
+        return held
 
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
@@ -143,7 +196,33 @@ class TextReplace(HoldsText):
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
         return self._next(text, searched, 0, len(text), rules) is not None
 
+    def _advance(self, held: HeldText, *, final: bool) -> str:
+        text, position, out, parts = held.text, held.position, held.out, list[str]()
+        stop, matches = self._decided(text, position, final=final)
+        if not matches and out <= position and not final:
+            # nearly always
+            held.position = held.out = stop
+            held.trim(self.context_chars)
+            return text[position:stop]
+        for start, end, instead in matches:
+            parts.append(text[max(position, out) : start])
+            if end > out and (start >= out or not held.is_replaced):
+                parts.append(instead)
+            position = end
+        parts.append(text[max(position, out) : stop])
+        if final:
+            # `held.position` stays: more text of the field may make another match of what is
+            # decided here
+            held.out, held.is_replaced = len(text), position == len(text)
+        else:
+            held.position = max(position, stop)
+            held.out = max(out, held.position)
+            held.trim(self.context_chars)
+        return "".join(parts)
+
     def _decided(self, text: str, position: int, *, final: bool) -> tuple[int, list[Match]]:
+        """Up to where it is decided what is replaced from `position` on, and the matches that begin
+        before, in order."""
         # RE2 reads UTF-8, which has no lone surrogates
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
         found: list[Match] = []

@@ -9,10 +9,6 @@ import hmac
 import re
 
 PLACEHOLDER = re.compile(r"SLUICE_[A-Z]{4,8}_[0-9a-f]{16}(?![0-9a-zA-Z])", re.ASCII)
-_BEGINNING = re.compile(
-    r"S(?:L(?:U(?:I(?:C(?:E(?:_(?:[A-Z]{1,8}(?:_[0-9a-f]{0,16})?)?)?)?)?)?)?)?\Z", re.ASCII
-)
-_MAX_CHARS = len("SLUICE_") + 8 + len("_") + 16
 
 
 def masked(kind: str) -> str:
@@ -27,14 +23,5 @@ def placeholder(key: bytes, api_key: str, kind: str, value: str) -> str:
 
 def fingerprint(key: bytes, *parts: str) -> str:
     """Return 16 hex digits that say whether two values are the same, to who has the key."""
-    message = b"".join(
-        len(part).to_bytes(8, "big") + part for part in (p.encode(errors="replace") for p in parts)
-    )
+    message = "\0".join(parts).encode(errors="replace")
     return hmac.digest(key, message, "sha256").hex()[:16]
-
-
-def may_begin(text: str, start: int) -> int:
-    """Return where from `start` on a placeholder may begin that more text completes; the end of the
-    text where none may."""
-    match = _BEGINNING.search(text, max(start, len(text) - _MAX_CHARS))
-    return len(text) if match is None else match.start()

@@ -67,7 +67,7 @@ def _gate() -> Any:
     """A pattern for where in a long text something may be."""
     unseen = f"[{_UNSEEN}]"
     return compile_re2(
-        rf"(?i:{secret_rules().beginning})|[\w.%+-]@[\w-]+\.|\d(?:[ ().\-/]{{0,2}}\d){{6,30}}"
+        rf"{secret_rules().beginning}|[\w.%+-]@[\w-]+\.|\d(?:[ ().\-/]{{0,2}}\d){{6,30}}"
         rf"|[A-Z]{{2}}\d\d[ -]?[A-Z0-9]{{4}}|{unseen}(?:[!-~]?{unseen})*"
     )
 
@@ -78,25 +78,22 @@ def search(text: str) -> list[Find]:
     return finds(text, 0, len(text), places) if places else []
 
 
-def is_dull(text: str, start: int) -> bool:
-    """Is it sure that there is nothing from a place of a text on?"""
-    return _OFTEN.search(text, start) is None
-
-
 def decided_to(text: str, start: int) -> int:
     """Return up to where what is in a text from `start` on can be decided, more text being to come.
     `start` is 0, or was returned before."""
-    last = next(iter(deque(_RUN.finditer(text, start), maxlen=1)), None)
-    if last is None or _MAY_GO_ON.match(text, last.end()) is None:
+    last = deque(_RUN.finditer(text, start), 1)
+    if not last or _MAY_GO_ON.match(text, last[0].end()) is None:
         return len(text)
-    is_long = last.end() - last.start() >= PIECE_CHARS
-    return last.start() + is_long * PIECE_CHARS // 2
+    start, end = last[0].span()
+    return start + PIECE_CHARS // 2 if end - start >= PIECE_CHARS else start
 
 
 def finds(text: str, start: int, stop: int, places: Sequence[int] = ()) -> list[Find]:
     """Return what begins from `start` on and before `stop`. `places`: where alone something may
     begin."""
     result: list[Find] = []
+    if _OFTEN.search(text, start, stop) is None:
+        return result
     while start < stop:
         if places:
             # from the line on in which something may be
@@ -130,8 +127,6 @@ def apart(every: Iterable[Find]) -> list[Find]:
 
 
 def _in_piece(text: str, start: int, end: int) -> list[Find]:
-    if _OFTEN.search(text, start, end) is None:
-        return []
     run = text[start:end]
     places: Sequence[int] = range(len(run) + 1)
     if not run.isascii():

@@ -8,7 +8,6 @@ text comes from.
 import functools
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from importlib import resources
@@ -20,28 +19,21 @@ CONTEXT_CHARS = 100
 """How far before a value its name may begin, in patterns of the form `name = value`."""
 MIN_SECRET_CHARS = 12
 """The shortest secret of the rules."""
-_SHORT = 3
-_BEHIND_SHORT = r"[\w.~+/=-]{16}"
-"""What must stand behind a keyword of two or three letters: nearly every text has such letters."""
 
 
 class SecretRules:
     """All rules, ready to search."""
 
     def __init__(self, pack: dict[str, Any]) -> None:
-        shared = pack["not"] + [re.escape(word) for word in pack["not_holding"]]
         self._rules: dict[str, list[dict[str, Any]]] = {}
         """By keyword."""
         for rule in pack["rules"]:
-            rule["pattern"] = compile_re2(rule["pattern"])
-            rule["not"] = compile_re2("|".join(f"(?:{p})" for p in (*shared, *rule["not"])))
+            rule |= {name: compile_re2(rule[name]) for name in ("pattern", "not")}
             for word in rule["keywords"]:
                 self._rules.setdefault(word, []).append(rule)
-        self.beginning = "|".join(
-            re.escape(word) + (_BEHIND_SHORT if len(word) <= _SHORT else "") for word in self._rules
-        )
-        """A pattern of RE2 for where a rule may match, in any case."""
-        self._beginning = compile_re2(f"(?i:{self.beginning})")
+        self.beginning = f"(?i:{pack['beginning']})"
+        """A pattern of RE2 for where a rule may match."""
+        self._beginning = compile_re2(self.beginning)
 
     def secrets(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield the secrets in a text of bounded length, each with the name of its rule."""
