@@ -78,15 +78,13 @@ _KEYS = (
     )
 )
 """Names of fields, which are no text. Others are."""
-_REASONING = frozenset(
+_OPAQUE = frozenset(
     "thinking redacted_thinking reasoning reasoning_content reasoning_details thinking_blocks"
-    " reasoningContent thoughtSignature signature encrypted_content encrypted_index".split()
-)
-"""Kinds of parts, and fields, that a provider wants back as it made them."""
-_IDS = frozenset(
-    "id name call_id tool_use_id tool_call_id file_id container_id container server_label"
+    " reasoningContent thoughtSignature signature encrypted_content encrypted_index"
+    " id name call_id tool_use_id tool_call_id file_id container_id container server_label"
     " server_name caller fingerprint approval_request_id cache_control".split()
 )
+"""Kinds and fields that a provider wants back as it made them: reasoning, seals and ids."""
 _SCHEMAS = frozenset(("schema", "parameters", "input_schema"))
 _NAMED = frozenset(
     (
@@ -214,14 +212,11 @@ class _Walk:
         }
         return msgspec.structs.replace(request, **changes)
 
-    def _id(self, text: str) -> str:
-        return self._text(text)
-
     def _text(self, text: str) -> str:
         return self._change(text) if text else text
 
     def _name(self, name: str) -> str:
-        """A tool's name; of a type that the vendor names, that is a word of the protocol."""
+        """A tool's name, or an id; of a type that the vendor names, that is a word of the protocol."""
         return name if name in self._typed else self._text(name)
 
     def _form(self, form: ResponseFormat) -> ResponseFormat:
@@ -273,7 +268,7 @@ class _Walk:
                 name = part.name if part.form == "typed" else self._name(part.name)
                 arguments = self._arguments(part.arguments, is_custom=part.form == "custom")
                 return ToolUsePart(
-                    self._id(part.id), name, arguments, self._json(part.extra), part.form
+                    self._name(part.id), name, arguments, self._json(part.extra), part.form
                 )
             case ToolResultPart():
                 return self._result(part, request)
@@ -289,7 +284,7 @@ class _Walk:
         if isinstance(extra.get("content"), list) and read(extra["content"], "") != text:
             # joined, the parts say something else than each: only the text goes on
             del extra["content"]
-        return ToolResultPart(self._id(part.tool_call_id), text, part.is_error, extra, part.form)
+        return ToolResultPart(self._name(part.tool_call_id), text, part.is_error, extra, part.form)
 
     def _arguments(self, arguments: str, *, is_custom: bool) -> str:
         """JSON text: every string and key in it, decoded; what is none, as it is. Of a custom tool
@@ -369,19 +364,12 @@ class _Contents(_Walk):
         self._place = f"{'system' if turn.role == 'system' else 'turns'}[{self._number}]"
         return super()._turn(turn, request)
 
-    def _id(self, text: str) -> str:
-        return text
-
     def _name(self, name: str) -> str:
         return name
 
-    def _part(self, part: Part, request: ChatRequest) -> Part:
-        if isinstance(part, OtherPart) and part.kind in _REASONING:
-            return part
-        return super()._part(part, request)
-
     def _json(self, value: Any, key: str = "") -> Any:
-        return value if key in _REASONING or key in _IDS else super()._json(value, key)
+        kind = str(value.get("type")) if isinstance(value, dict) else ""
+        return value if {key, kind} & _OPAQUE else super()._json(value, key)
 
 
 @functools.cache

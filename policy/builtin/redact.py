@@ -8,7 +8,8 @@ arguments of the tools that `restore_tools` names.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Literal, ParamSpec, Self, get_args
+from functools import partial
+from typing import Annotated, Any, Literal, ParamSpec, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -17,7 +18,6 @@ from policy.base import (
     SEALED_FIELDS,
     SEALED_REASONING,
     Block,
-    Context,
     OtherBlock,
     Replace,
     TextBlock,
@@ -28,7 +28,6 @@ from policy.builtin.text_replace import Match, TextReplace, texts_of
 from policy.patterns import NamePattern, NamePatterns, Pattern, literal
 from policy.redaction.placeholders import PLACEHOLDER, fingerprint, masked, placeholder
 from policy.redaction.search import PIECE_CHARS, Find, apart, decided_to, finds, search
-from policy.redaction.secret_rules import CONTEXT_CHARS
 from protocol.bounds import MAX_FINDINGS, MAX_SEARCHED_TEXTS
 from protocol.bytes.json_strict import dumps
 from protocol.events import BlockKind
@@ -96,7 +95,6 @@ class Redact(TextReplace):
 
     name = "redact"
     keeps_request = False
-    context_chars = CONTEXT_CHARS
 
     def __init__(self, **options: object) -> None:
         made = RedactOptions.model_validate(options)
@@ -118,23 +116,16 @@ class Redact(TextReplace):
         self._is_text = True
         self._values: dict[str, str] = {}
         """What placeholders of the request stand for."""
-        exposed = [tool for tool in _EXPOSED if self._restore_tools.match(tool)]
-        if self.needs_key and exposed:
-            self.warnings = [
-                f"restore_tools takes {exposed[0]!r}: who can make the model call it gets the"
-                " values"
-            ]
+        self.warnings = [
+            f"restore_tools takes {tool!r}: who can make the model call it gets the values"
+            for tool in _EXPOSED
+            if self.needs_key and self._restore_tools.match(tool)
+        ][:1]
 
     def why_idle(self) -> str:
         """Where all is off."""
         is_idle = not self._masks_answers and {*self._request.values()} == {"off"}
         return "`request` and `answer` are off: mask or block something" if is_idle else ""
-
-    def for_call(self, context: Context) -> Self:
-        """Give the call its own values and findings."""
-        clone = super().for_call(context)
-        clone._values, clone.findings = {}, []
-        return clone
 
     # --- the request ---
 
@@ -142,7 +133,6 @@ class Redact(TextReplace):
     def on_request(self, request: ChatRequest) -> ChatRequest | None:
         """Mask its texts."""
         values: dict[str, str] = {}
-        never = set[str]()
 
         def mask(text: str, place: str) -> str:
             def instead(find: Find) -> str | None:
@@ -152,14 +142,15 @@ class Redact(TextReplace):
                 name = placeholder(self.key, self.context.key, find.kind, find.value)
                 values.setdefault(name, text[find.start : find.end])
                 if place.startswith("system"):
-                    never.add(name)
+                    # not to come back, whoever else says it
+                    values[name] = ""
                 return name
 
             return _put(text, self._known(text), instead)
 
-        self.findings = []
+        self.findings = ()
         changed = map_contents(request, mask)
-        self._values = {name: value for name, value in values.items() if name not in never}
+        self._values = values
         return changed if self.findings else None
 
     def _known(self, text: str) -> list[Find]:
@@ -190,7 +181,7 @@ class Redact(TextReplace):
         mark = fingerprint(self.key or self.context.nonce.encode(), find.kind, find.value)
         words = f"{place}: {action} {find.kind} {find.rule} {len(find.value)} {mark}"
         if len(self.findings) < MAX_FINDINGS and words not in self.findings:
-            self.findings = [*self.findings, words]
+            self.findings = (*self.findings, words)
         if action == "block":
             message = f"it has what looks like a {find.kind} in it"
             raise _Blocked(Block("redacted", message, rule=find.rule))
@@ -202,7 +193,10 @@ class Redact(TextReplace):
         """What a client gets in place of a find; None where it stays. Values that come back are no
         finds. Raises _Blocked."""
         if find.kind == _PLACEHOLDER:
-            return self._values.get(find.value) if restores else None
+            value = self._values.get(find.value) if restores else None
+            if not value and place != "text":
+                raise _Blocked(Block("placeholder"))
+            return value or None
         if find.value in self._values.values():
             return None
         return self._action(self._answer, find, place) and masked(find.kind)
@@ -217,8 +211,7 @@ class Redact(TextReplace):
         self._is_text = block.kind is BlockKind.TEXT
         if not self._masks_answers and not (self._values and self._is_text):
             return text
-        released = self._advance(self._taken(text, block), final=False)
-        return text if released == text else released
+        return self._advance(self._taken(text, block), final=False)
 
     @_or_block
     def on_text_end(self, block: TextBlock) -> str:
@@ -241,12 +234,7 @@ class Redact(TextReplace):
             position = after
 
     def _stop(self, text: str, start: int) -> int:
-        stop = decided_to(text, start)
-        if self._names:
-            stop = min(stop, self._decidable(text, start))
-            # not in the middle of a run
-            stop = min(stop, decided_to(text[:stop], start)) if stop > start else start
-        return stop
+        return decided_to(text[: self._decidable(text, start)] if self._names else text, start)
 
     def _between(self, text: str, start: int, stop: int, *, final: bool) -> Iterator[Find]:
         every = [*self._placeholders(text, start), *self._custom(text, start, final=final)]
@@ -257,16 +245,11 @@ class Redact(TextReplace):
     @_or_block
     def on_tool_call(self, call: ToolCall) -> Verdict:
         """Mask its arguments, and give it its values back, where it may have them."""
-        restores = self._restore_tools.match(call.name)
-
-        def instead(find: Find) -> str | None:
-            new = self._instead(find, f"call {call.block}", restores=restores)
-            if new is None and find.kind == _PLACEHOLDER:
-                raise _Blocked(Block("placeholder"))
-            return new
+        place, restores = f"call {call.block}", self._restore_tools.match(call.name)
 
         def change(text: str) -> str:
-            return _put(text, apart((*self._all(text), *self._placeholders(text))), instead)
+            every = apart((*self._all(text), *self._placeholders(text)))
+            return _put(text, every, partial(self._instead, place=place, restores=restores))
 
         value = map_json(call.value, change)
         return ALLOW if value == call.value else Replace(dumps(value).decode(), "redacted")
@@ -296,4 +279,4 @@ def _put(text: str, every: Iterable[Find], instead: Callable[[Find], str | None]
         if new is not None:
             parts += (text[at : find.start], new)
             at = find.end
-    return "".join((*parts, text[at:])) if parts else text
+    return "".join((*parts, text[at:]))

@@ -14,7 +14,7 @@ replaced something in it.
 """
 
 import re
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -30,6 +30,7 @@ from policy.base import (
     Verdict,
 )
 from policy.patterns import Pattern, compile_re2
+from policy.redaction.secret_rules import CONTEXT_CHARS
 from protocol.events import BlockKind
 from settings.config import Name
 
@@ -102,9 +103,9 @@ class HeldText:
         self.block = block
         self.text, self.position = self.text[: self.out], min(self.position, self.out)
 
-    def trim(self, context_chars: int) -> None:
-        """Forget what was decided, but for so many characters of context."""
-        keep = max(self.position - context_chars, 0)
+    def trim(self) -> None:
+        """Forget what was decided, but for some characters of context."""
+        keep = max(self.position - CONTEXT_CHARS, 0)
         self.text, self.position, self.out = self.text[keep:], self.position - keep, self.out - keep
 
 
@@ -113,8 +114,6 @@ class TextReplace(Policy):
 
     name = "text_replace"
     keeps_request = False
-    context_chars: ClassVar[int] = 1
-    """How much of what is decided may still matter for what is not."""
 
     def __init__(self, **options: object) -> None:
         self.options = TextReplaceOptions.model_validate(options)
@@ -202,7 +201,7 @@ class TextReplace(Policy):
         if not matches and out <= position and not final:
             # nearly always
             held.position = held.out = stop
-            held.trim(self.context_chars)
+            held.trim()
             return text[position:stop]
         for start, end, instead in matches:
             parts.append(text[max(position, out) : start])
@@ -217,7 +216,7 @@ class TextReplace(Policy):
         else:
             held.position = max(position, stop)
             held.out = max(out, held.position)
-            held.trim(self.context_chars)
+            held.trim()
         return "".join(parts)
 
     def _decided(self, text: str, position: int, *, final: bool) -> tuple[int, list[Match]]:

@@ -48,7 +48,6 @@ _NO_EMAIL = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 """Addresses of documentation and of programs, and names of files."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Find(NamedTuple):
@@ -159,8 +158,4 @@ def _folded(letter: str) -> str:
 
 def _readable(text: str) -> str:
     """Text of the same length that RE2 takes: it reads UTF-8, which has no lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text)
-    return text
+    return text.encode(errors="replace").decode()

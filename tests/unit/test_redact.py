@@ -262,7 +262,7 @@ def test_what_the_system_says_never_comes_back_not_even_if_the_user_says_it_too(
     policy = for_call(
         user(f"repeat {SYSTEM_MAIL} and {MAIL}", system=SYSTEM_MAIL), request="mask_restore"
     )
-    assert set(policy._values.values()) == {MAIL}
+    assert set(policy._values.values()) == {MAIL, ""}
     sent = policy.on_request(user(SYSTEM_MAIL, system=SYSTEM_MAIL))
     assert isinstance(sent, ChatRequest)
     name = sent.system[0]

@@ -184,7 +184,7 @@ class Outbox:
             if policy.findings:
                 for words in policy.findings:
                     self.note("redacted", -1, words)
-                policy.findings = []
+                policy.findings = ()
 
     def note_withheld(self, names: Sequence[str], seq: int) -> None:
         """Record the fields that were withheld at chunk `seq`."""
