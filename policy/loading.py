@@ -49,9 +49,6 @@ _PARSERS = ("msgspec", "jiter", "jsonschema-rs", "google-re2", "sqlglot")
 reading fails at start or is no change."""
 
 
-_MIN_KEY_CHARS = 32
-
-
 def load(
     series: Sequence[PolicyStep],
     *,
@@ -77,10 +74,10 @@ def load(
         kind = _find(step.use, search_path)
         policies.append(made := _made(step, kind))
         if made.needs_key:
-            if len(redact_key) < _MIN_KEY_CHARS:
+            if len(redact_key) < 32:
                 raise PolicyFailed(
                     f"the policy {step.use!r} cannot be loaded: mask_restore needs a key of at"
-                    f" least {_MIN_KEY_CHARS} characters in the file that SLUICE_REDACT_KEY_FILE"
+                    " least 32 characters in the file that SLUICE_REDACT_KEY_FILE"
                     " names, the same for all policy workers"
                 )
             made.key = redact_key.encode()

@@ -16,6 +16,8 @@ from typing import Any
 
 import re2
 
+from policy.redaction.search import UNSEEN
+
 OUT = Path(__file__).parent.parent / "policy" / "data" / "secret_rules.json"
 LEFT_OUT = {
     "curl-auth-header": "spans words",
@@ -64,6 +66,13 @@ _BEHIND_SHORT = r"[\w.~+/=-]{16}"
 """What must stand behind a keyword of two or three letters: nearly every text has such letters."""
 
 
+_GATE = (
+    r"[\w.%+-]@[\w-]+\.|\d(?:[ ().\-/]{0,2}\d){6,30}|[A-Z]{2}\d\d[ -]?[A-Z0-9]{4}"
+    f"|[{UNSEEN}](?:[!-~]?[{UNSEEN}])*"
+)
+"""What stands in every text with an address or a number."""
+
+
 def _patterns(source: dict[str, Any]) -> list[str]:
     """Values that are no secrets, of one list of exceptions; those by path mean nothing here."""
     return [re2.compile(pattern).pattern for pattern in source.get("regexes", ())]
@@ -105,14 +114,16 @@ def converted(source: dict[str, Any]) -> dict[str, Any]:
                 ),
             }
         )
+    beginning = "|".join(
+        re.escape(word) + (_BEHIND_SHORT if len(word) <= _SHORT else "")
+        for word in dict.fromkeys(word for rule in rules for word in rule["keywords"])
+    )
     return {
         "source": "gitleaks, config/gitleaks.toml",
         "notice": NOTICE,
         "left_out": LEFT_OUT,
-        "beginning": "|".join(
-            re.escape(word) + (_BEHIND_SHORT if len(word) <= _SHORT else "")
-            for word in dict.fromkeys(word for rule in rules for word in rule["keywords"])
-        ),
+        "beginning": f"(?i:{beginning})",
+        "gate": rf"(?i:{beginning})|{_GATE}",
         "rules": rules,
     }
 

@@ -9,7 +9,7 @@ arguments of the tools that `restore_tools` names.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Annotated, Any, Literal, ParamSpec, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
@@ -27,7 +27,7 @@ from policy.base import (
 from policy.builtin.text_replace import Match, TextReplace, texts_of
 from policy.patterns import NamePattern, NamePatterns, Pattern, literal
 from policy.redaction.placeholders import PLACEHOLDER, fingerprint, masked, placeholder
-from policy.redaction.search import PIECE_CHARS, Find, apart, decided_to, finds, search
+from policy.redaction.search import OFTEN, PIECE_CHARS, Find, apart, decided_to, finds, search
 from protocol.bounds import MAX_FINDINGS, MAX_SEARCHED_TEXTS
 from protocol.bytes.json_strict import dumps
 from protocol.events import BlockKind
@@ -35,7 +35,6 @@ from protocol.request import ChatRequest
 from protocol.request_texts import map_contents, map_json
 from settings.config import Name
 
-_P = ParamSpec("_P")
 Kind = Literal["secret", "email", "card", "iban", "phone", "custom"]
 # YAML reads a bare `off` as false
 _OFF = BeforeValidator(lambda action: "off" if action is False else action)
@@ -72,18 +71,15 @@ class RedactOptions(BaseModel):
 class _Blocked(Exception):
     """What is in a text is to be blocked."""
 
-    def __init__(self, block: Block) -> None:
-        self.block = block
 
-
-def _or_block(hook: Callable[_P, object]) -> Callable[_P, Any]:
+def _or_block(hook: Callable[..., object]) -> Callable[..., Any]:
     """A hook, with its block in place of `_Blocked`."""
 
-    def blocking(*args: _P.args, **kwargs: _P.kwargs) -> object:
+    def blocking(*args: Any) -> object:
         try:
-            return hook(*args, **kwargs)
+            return hook(*args)
         except _Blocked as blocked:
-            return blocked.block
+            return blocked.args[0]
         except ValueError:
             return Block("redacted", "two keys of an object in it would become the same")
 
@@ -116,6 +112,7 @@ class Redact(TextReplace):
         self._is_text = True
         self._values: dict[str, str] = {}
         """What placeholders of the request stand for."""
+        self._sent = set[str]()
         self.warnings = [
             f"restore_tools takes {tool!r}: who can make the model call it gets the values"
             for tool in _EXPOSED
@@ -124,7 +121,7 @@ class Redact(TextReplace):
 
     def why_idle(self) -> str:
         """Where all is off."""
-        is_idle = not self._masks_answers and {*self._request.values()} == {"off"}
+        is_idle = {*self._request.values(), *self._answer.values()} == {"off"}
         return "`request` and `answer` are off: mask or block something" if is_idle else ""
 
     # --- the request ---
@@ -150,7 +147,7 @@ class Redact(TextReplace):
 
         self.findings = ()
         changed = map_contents(request, mask)
-        self._values = values
+        self._values, self._sent = values, {*values.values()}
         return changed if self.findings else None
 
     def _known(self, text: str) -> list[Find]:
@@ -193,11 +190,11 @@ class Redact(TextReplace):
         """What a client gets in place of a find; None where it stays. Values that come back are no
         finds. Raises _Blocked."""
         if find.kind == _PLACEHOLDER:
-            value = self._values.get(find.value) if restores else None
-            if not value and place != "text":
+            value = (restores and self._values.get(find.value)) or None
+            if value is None and place != "text":
                 raise _Blocked(Block("placeholder"))
-            return value or None
-        if find.value in self._values.values():
+            return value
+        if find.value in self._sent:
             return None
         return self._action(self._answer, find, place) and masked(find.kind)
 
@@ -222,8 +219,10 @@ class Redact(TextReplace):
     def _decided(self, text: str, position: int, *, final: bool) -> tuple[int, list[Match]]:
         matches: list[Match] = []
         while True:
-            stop = len(text) if final else self._stop(text, position)
-            for find in self._between(text, position, stop, final=final):
+            known = text[: self._decidable(text, position)] if self._names else text
+            stop = len(text) if final else decided_to(known, position)
+            is_dull = not self._names and OFTEN.search(text, position, stop) is None
+            for find in () if is_dull else self._between(text, position, stop, final=final):
                 instead = self._instead(find, "text", restores=self._is_text)
                 if instead is not None:
                     matches.append((find.start, find.end, instead))
@@ -232,9 +231,6 @@ class Redact(TextReplace):
                 return stop, matches
             # a long run is decided in pieces
             position = after
-
-    def _stop(self, text: str, start: int) -> int:
-        return decided_to(text[: self._decidable(text, start)] if self._names else text, start)
 
     def _between(self, text: str, start: int, stop: int, *, final: bool) -> Iterator[Find]:
         every = [*self._placeholders(text, start), *self._custom(text, start, final=final)]

@@ -30,7 +30,9 @@ _PHONE = re.compile(
     r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\)[ .-]?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4}"
     r"|\+1[2-9]\d\d[2-9]\d{6}|\+[2-9](?:[ ().\-/]*\d){5,12}[ ().\-/]?\d\d"
 )
-_NUMBER = re.compile(r"(?<![\w+.,/%-])[+(]?\d(?:[ ().\-/]{0,2}\d){6,18}(?![\w%]|[.,-]\d)", re.ASCII)
+_NUMBER = re.compile(
+    r"(?<![\w+.,/%-])(?:\+|\((?=\d{1,5}\)))?\d(?:[ ().\-/]{0,2}\d){6,18}(?![\w%]|[.,-]\d)", re.ASCII
+)
 _ACCOUNT = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d\d(?:[ -]?[A-Z0-9]){11,30}")
 
 
@@ -45,9 +47,10 @@ def numbers(text: str) -> Iterator[tuple[int, int, str]]:
         if len(plain) == length and _is_account(plain) and not text[end : end + 1].isalnum():
             yield match.start(), end, "iban"
     for match in _NUMBER.finditer(text):
-        number = match[0] if ")" in match[0] else match[0].lstrip("(")
-        if kind := "card" if _is_card(number) else "phone" if _PHONE.fullmatch(number) else "":
-            yield match.end() - len(number), match.end(), kind
+        if _is_card(match[0]):
+            yield *match.span(), "card"
+        elif _PHONE.fullmatch(match[0]):
+            yield *match.span(), "phone"
 
 
 def _is_account(number: str) -> bool:

@@ -16,15 +16,14 @@ import re
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from policy.patterns import compile_re2
 from policy.redaction.numbers import numbers
-from policy.redaction.secret_rules import CONTEXT_CHARS, MIN_SECRET_CHARS, secret_rules
+from policy.redaction.secret_rules import CONTEXT_CHARS, MIN_SECRET_CHARS, pack, secrets
 from protocol.bytes.folding import without_unseen
 
-_UNSEEN = "\u00a0\u00ad\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff\uff01-\uff5e"
-_CHARACTER = f"[!-~{_UNSEEN}]"
+UNSEEN = "\u00a0\u00ad\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff\uff01-\uff5e"
+_CHARACTER = f"[!-~{UNSEEN}]"
 _LEFT, _RIGHT = "(?<=[0-9A-Z)\uff10-\uff19])", "(?=[0-9A-Z(+\uff10-\uff19])"
 _RUN = re.compile(
     f"{_CHARACTER}+(?:(?:{_LEFT} {_RIGHT}|(?<=[A-Za-z0-9+/=]{{40}})\r?\n[ \t]{{0,16}}(?=[\\w+/=-])"
@@ -37,7 +36,7 @@ _MAY_GO_ON = re.compile(
 )
 """Behind a run: whether more text may belong to it."""
 PIECE_CHARS = 8_192
-_OFTEN = re.compile(f"[\\d@]|-----|{_CHARACTER}{{{MIN_SECRET_CHARS}}}")
+OFTEN = re.compile(f"[\\d@]|-----|{_CHARACTER}{{{MIN_SECRET_CHARS}}}")
 """What stands in every text in which there is something."""
 _EMAIL = re.compile(
     r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", re.ASCII
@@ -61,20 +60,10 @@ class Find(NamedTuple):
     value: str
 
 
-@functools.cache
-def _gate() -> Any:
-    """A pattern for where in a long text something may be."""
-    unseen = f"[{_UNSEEN}]"
-    return compile_re2(
-        rf"{secret_rules().beginning}|[\w.%+-]@[\w-]+\.|\d(?:[ ().\-/]{{0,2}}\d){{6,30}}"
-        rf"|[A-Z]{{2}}\d\d[ -]?[A-Z0-9]{{4}}|{unseen}(?:[!-~]?{unseen})*"
-    )
-
-
 def search(text: str) -> list[Find]:
     """Return what is in a whole text, in order, nothing of which overlaps."""
-    places = [match.start() for match in _gate().finditer(_readable(text))]
-    return finds(text, 0, len(text), places) if places else []
+    places = [match.start() for match in pack()["gate"].finditer(_readable(text))]
+    return finds(text, 0, len(text), [*places, len(text)]) if places else []
 
 
 def decided_to(text: str, start: int) -> int:
@@ -91,15 +80,11 @@ def finds(text: str, start: int, stop: int, places: Sequence[int] = ()) -> list[
     """Return what begins from `start` on and before `stop`. `places`: where alone something may
     begin."""
     result: list[Find] = []
-    if _OFTEN.search(text, start, stop) is None:
-        return result
     while start < stop:
         if places:
             # from the line on in which something may be
-            near = bisect_left(places, start - CONTEXT_CHARS)
-            if near == len(places):
-                break
-            start = max(start, text.rfind("\n", start, places[near]) + 1)
+            place = places[bisect_left(places, start - CONTEXT_CHARS)]
+            start = max(start, text.rfind("\n", start, place) + 1)
         run = _RUN.search(text, start)
         if run is None:
             break
@@ -141,7 +126,7 @@ def _in_piece(text: str, start: int, end: int) -> list[Find]:
 
 def _spans(context: str, run: str, behind: str) -> Iterator[tuple[int, int, str, str]]:
     size = len(context)
-    for start, end, name in secret_rules().secrets(_readable(f"{context}{run}{behind}")):
+    for start, end, name in secrets(_readable(f"{context}{run}{behind}")):
         if end > size:
             yield max(start - size, 0), min(end - size, len(run)), "secret", name
     for match in _EMAIL.finditer(run) if "@" in run else ():

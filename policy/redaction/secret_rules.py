@@ -21,43 +21,42 @@ MIN_SECRET_CHARS = 12
 """The shortest secret of the rules."""
 
 
-class SecretRules:
-    """All rules, ready to search."""
-
-    def __init__(self, pack: dict[str, Any]) -> None:
-        self._rules: dict[str, list[dict[str, Any]]] = {}
-        """By keyword."""
-        for rule in pack["rules"]:
-            rule |= {name: compile_re2(rule[name]) for name in ("pattern", "not")}
-            for word in rule["keywords"]:
-                self._rules.setdefault(word, []).append(rule)
-        self.beginning = f"(?i:{pack['beginning']})"
-        """A pattern of RE2 for where a rule may match."""
-        self._beginning = compile_re2(self.beginning)
-
-    def secrets(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Yield the secrets in a text of bounded length, each with the name of its rule."""
-        if self._beginning.search(text) is None:
-            return
-        lowered = text.lower()
-        near = [rule for word in self._rules if word in lowered for rule in self._rules[word]]
-        # each once: it may have several keywords
-        for rule in {rule["name"]: rule for rule in near}.values():
-            for match in rule["pattern"].finditer(text):
-                start, end = match.span(rule["group"])
-                secret = text[start:end]
-                if _entropy(secret) > rule["entropy"] and rule["not"].search(secret) is None:
-                    yield start, end, rule["name"]
-
-
 @functools.cache
-def secret_rules() -> SecretRules:
-    """Return the rules that ship. Read once."""
+def pack() -> dict[str, Any]:
+    """Return the rules that ship by keyword (`rules`), a pattern for where one may match
+    (`beginning`), and one for where anything may be in a text (`gate`). Read once."""
     source = resources.files("policy").joinpath("data", "secret_rules.json")
-    return SecretRules(json.loads(source.read_text(encoding="utf-8")))
+    loaded: dict[str, Any] = json.loads(source.read_text(encoding="utf-8"))
+    by_keyword: dict[str, list[dict[str, Any]]] = {}
+    for rule in loaded["rules"]:
+        rule |= {name: compile_re2(rule[name]) for name in ("pattern", "not")}
+        for word in rule["keywords"]:
+            by_keyword.setdefault(word, []).append(rule)
+    loaded["rules"] = by_keyword
+    return loaded | {name: compile_re2(loaded[name]) for name in ("beginning", "gate")}
+
+
+def secrets(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the secrets in a text of bounded length, each with the name of its rule."""
+    if pack()["beginning"].search(text) is None:
+        return
+    lowered = text.lower()
+    # each once: it may have several keywords
+    near = {
+        rule["name"]: rule
+        for word, rules in pack()["rules"].items()
+        if word in lowered
+        for rule in rules
+    }
+    for rule in near.values():
+        for match in rule["pattern"].finditer(text):
+            start, end = match.span(rule["group"])
+            secret = text[start:end]
+            if _entropy(secret) > rule["entropy"] and rule["not"].search(secret) is None:
+                yield start, end, rule["name"]
 
 
 def _entropy(text: str) -> float:
     """Shannon entropy, in bits a character."""
     size = len(text)
-    return -sum(n / size * math.log2(n / size) for n in Counter(text).values())
+    return math.log2(size) - sum(n * math.log2(n) for n in Counter(text).values()) / size

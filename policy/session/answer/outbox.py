@@ -181,10 +181,9 @@ class Outbox:
     def note_findings(self, policies: Sequence[Policy]) -> None:
         """Record what policies changed of texts since the last time."""
         for policy in policies:
-            if policy.findings:
-                for words in policy.findings:
-                    self.note("redacted", -1, words)
-                policy.findings = ()
+            for words in policy.findings:
+                self.note("redacted", -1, words)
+            policy.findings = ()
 
     def note_withheld(self, names: Sequence[str], seq: int) -> None:
         """Record the fields that were withheld at chunk `seq`."""
