@@ -90,6 +90,7 @@ class Redact(TextReplace):
     """Mask what requests and answers must not have in them."""
 
     name = "redact"
+    _is_text = True
     keeps_request = False
 
     def __init__(self, **options: object) -> None:
@@ -109,7 +110,6 @@ class Redact(TextReplace):
         self._seen: dict[bytes, list[Find]] = {}
         """What is in texts of requests, by their SHA-256: a conversation comes again with each
         turn. It changes no decision."""
-        self._is_text = True
         self._values: dict[str, str] = {}
         """What placeholders of the request stand for."""
         self._sent = set[str]()
@@ -145,7 +145,7 @@ class Redact(TextReplace):
 
             return _put(text, self._known(text), instead)
 
-        self.findings = ()
+        self.findings = []
         changed = map_contents(request, mask)
         self._values, self._sent = values, {*values.values()}
         return changed if self.findings else None
@@ -206,7 +206,7 @@ class Redact(TextReplace):
     def on_text(self, text: str, block: TextBlock) -> str:
         """Return what is decided."""
         self._is_text = block.kind is BlockKind.TEXT
-        if not self._masks_answers and not (self._values and self._is_text):
+        if not (self._masks_answers or self._values):
             return text
         return self._advance(self._taken(text, block), final=False)
 

@@ -198,11 +198,6 @@ class TextReplace(Policy):
     def _advance(self, held: HeldText, *, final: bool) -> str:
         text, position, out, parts = held.text, held.position, held.out, list[str]()
         stop, matches = self._decided(text, position, final=final)
-        if not matches and out <= position and not final:
-            # nearly always
-            held.position = held.out = stop
-            held.trim()
-            return text[position:stop]
         for start, end, instead in matches:
             parts.append(text[max(position, out) : start])
             if end > out and (start >= out or not held.is_replaced):
