@@ -126,7 +126,8 @@ def _in_piece(text: str, start: int, end: int) -> list[Find]:
 
 def _spans(context: str, run: str, behind: str) -> Iterator[tuple[int, int, str, str]]:
     size = len(context)
-    for start, end, name in secrets(_readable(f"{context}{run}{behind}")):
+    window = _readable(f"{context}{run}{behind}")
+    for start, end, name in secrets(window) if len(run) >= MIN_SECRET_CHARS else ():
         if end > size:
             yield max(start - size, 0), min(end - size, len(run)), "secret", name
     for match in _EMAIL.finditer(run) if "@" in run else ():
