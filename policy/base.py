@@ -9,6 +9,7 @@ deterministic in their inputs: no clock, no randomness, no IO.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
@@ -373,6 +374,15 @@ class Policy:
     is_noop: bool = False
     """True where it is meant to let everything pass. A series that can block nothing is an error
     unless one of its policies says so."""
+
+    needs_key: bool = False
+    """Does it make placeholders, for which it must be given `key`?"""
+    key: bytes = b""
+    findings: Sequence[str] = ()
+    """What it has changed since these were last taken, in words for the record, without the
+    text."""
+    warnings: Sequence[str] = ()
+    """What `sluice check` warns of."""
 
     context: Context
 

@@ -40,6 +40,7 @@ BUILT_IN = {
     "tool_judge": "policy.builtin.tool_judge:ToolJudge",
     "control": "policy.builtin.control:Control",
     "text_replace": "policy.builtin.text_replace:TextReplace",
+    "redact": "policy.builtin.redact:Redact",
 }
 
 
@@ -54,13 +55,14 @@ def load(
     search_path: Sequence[str] = (),
     session_version: str,
     config: Config | None = None,
+    redact_key: str = "",
 ) -> tuple[list[Policy], str]:
     """Return the policies of a series, those that ask judges last, and the series' revision (12 hex
     digits).
 
     The revision is a hash over the options, the source of the policy classes, `session_version`,
     what sessions read of `config`, and what text is parsed and matched with: where it is the same,
-    so are the decisions. Raises PolicyFailed with one sentence that names the policy and the
+    so are the decisions. `redact_key` makes placeholders. Raises PolicyFailed with one sentence that names the policy and the
     option.
     """
     digest = hashlib.sha256(session_version.encode())
@@ -71,6 +73,15 @@ def load(
     for step in _expanded(series, digest):
         kind = _find(step.use, search_path)
         policies.append(made := _made(step, kind))
+        if made.needs_key:
+            if len(redact_key) < 32:
+                raise PolicyFailed(
+                    f"the policy {step.use!r} cannot be loaded: mask_restore needs a key of at"
+                    " least 32 characters in the file that SLUICE_REDACT_KEY_FILE"
+                    " names, the same for all policy workers"
+                )
+            made.key = redact_key.encode()
+            digest.update(hashlib.sha256(made.key).digest())
         if config is not None and (missing := unrouted(made, config)):
             raise PolicyFailed(
                 f"the policy {step.use!r} cannot be loaded: {next(iter(missing.values()))}"

@@ -181,6 +181,10 @@ MAX_CHECKED_CHARS = 2**20
 """An answer that is checked against the schema that its request asks for."""
 MAX_NOTES = 1_000
 """Notes about an answer on record."""
+MAX_FINDINGS = 100
+"""Secrets and personal data of a request, and of its answer, that are noted."""
+MAX_SEARCHED_TEXTS = 100_000
+"""Texts of requests of which a policy remembers what is in them."""
 MAX_OPAQUE_NOTES = 100
 """Kinds of unknown content of an answer that are noted."""
 MAX_SEGMENTS = 8

@@ -13,6 +13,8 @@ SENTENCES: Final[Mapping[str, str]] = {
     "critical": "it matches a critical rule",
     "monitor_fault": "a monitor failed",
     "text": "a rule blocks this text",
+    "redacted": "it has a secret or personal data in it",
+    "placeholder": "it has a placeholder in it whose value it may not have",
     "not_allowed": "no rule allows it",
     "unsure": "its text does not show everything it would do",
     "unread": "no rule can look at some of its arguments",

@@ -78,6 +78,13 @@ _KEYS = (
     )
 )
 """Names of fields, which are no text. Others are."""
+_OPAQUE = frozenset(
+    "thinking redacted_thinking reasoning reasoning_content reasoning_details thinking_blocks"
+    " reasoningContent thoughtSignature signature encrypted_content encrypted_index"
+    " id name call_id tool_use_id tool_call_id file_id container_id container server_label"
+    " server_name caller fingerprint approval_request_id cache_control".split()
+)
+"""Kinds and fields that a provider wants back as it made them: reasoning, seals and ids."""
 _SCHEMAS = frozenset(("schema", "parameters", "input_schema"))
 _NAMED = frozenset(
     (
@@ -128,6 +135,32 @@ def map_texts(request: ChatRequest, change: Callable[[str], str]) -> ChatRequest
     changed name. Raises ValueError where two keys of an object become one.
     """
     return _Walk(change).request(request)
+
+
+def map_contents(request: ChatRequest, change: Callable[[str, str], str]) -> ChatRequest:
+    """Return the request with `change(text, place)` in the place of each text that a user, a model
+    or a tool wrote, and of each system text: not of names and ids, definitions of tools, reasoning,
+    and what only the provider can read. Raises ValueError as `map_texts` does.
+
+    `place` is `system`, `system[N]` for a later system turn, or `turns[N]`.
+    """
+    contents = ChatRequest(
+        dialect=request.dialect,
+        model=request.model,
+        system=request.system,
+        turns=request.turns,
+        system_messages=request.system_messages,
+    )
+    made = _Contents(change).request(contents)
+    return msgspec.structs.replace(
+        request, system=made.system, turns=made.turns, system_messages=made.system_messages
+    )
+
+
+def map_json(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with `change(text)` in the place of each string and key. Raises
+    ValueError as `map_texts` does."""
+    return _Walk(change)._free(value)
 
 
 class _Walk:
@@ -183,7 +216,7 @@ class _Walk:
         return self._change(text) if text else text
 
     def _name(self, name: str) -> str:
-        """A tool's name; of a type that the vendor names, that is a word of the protocol."""
+        """A tool's name, or an id; of a type that the vendor names, that is a word of the protocol."""
         return name if name in self._typed else self._text(name)
 
     def _form(self, form: ResponseFormat) -> ResponseFormat:
@@ -235,7 +268,7 @@ class _Walk:
                 name = part.name if part.form == "typed" else self._name(part.name)
                 arguments = self._arguments(part.arguments, is_custom=part.form == "custom")
                 return ToolUsePart(
-                    self._text(part.id), name, arguments, self._json(part.extra), part.form
+                    self._name(part.id), name, arguments, self._json(part.extra), part.form
                 )
             case ToolResultPart():
                 return self._result(part, request)
@@ -251,7 +284,7 @@ class _Walk:
         if isinstance(extra.get("content"), list) and read(extra["content"], "") != text:
             # joined, the parts say something else than each: only the text goes on
             del extra["content"]
-        return ToolResultPart(self._text(part.tool_call_id), text, part.is_error, extra, part.form)
+        return ToolResultPart(self._name(part.tool_call_id), text, part.is_error, extra, part.form)
 
     def _arguments(self, arguments: str, *, is_custom: bool) -> str:
         """JSON text: every string and key in it, decoded; what is none, as it is. Of a custom tool
@@ -317,6 +350,26 @@ class _Walk:
             (k if k in _SCHEMA_KEYS else self._text(k), self._schema(v, k))
             for k, v in value.items()
         )
+
+
+class _Contents(_Walk):
+    """Only through what may go on changed: an answer that comes back must fit what was sent."""
+
+    def __init__(self, change: Callable[[str, str], str]) -> None:
+        super().__init__(lambda text: change(text, self._place))
+        self._place, self._number = "system", -1
+
+    def _turn(self, turn: Turn, request: ChatRequest) -> Turn:
+        self._number += 1
+        self._place = f"{'system' if turn.role == 'system' else 'turns'}[{self._number}]"
+        return super()._turn(turn, request)
+
+    def _name(self, name: str) -> str:
+        return name
+
+    def _json(self, value: Any, key: str = "") -> Any:
+        kind = str(value.get("type")) if isinstance(value, dict) else ""
+        return value if {key, kind} & _OPAQUE else super()._json(value, key)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from policy import preset_files
 from policy.builtin import control_options as control
-from policy.builtin import rule_options, session_options, text_replace, tool_judge
+from policy.builtin import redact, rule_options, session_options, text_replace, tool_judge
 from policy.loading import BUILT_IN
 from policy.monitors import effect_monitor
 from policy.monitors import model as model_monitor
@@ -145,6 +145,7 @@ SECTIONS: dict[type[BaseModel], str] = {
     tool_judge.ToolJudgeOptions: "tool_judge",
     text_replace.TextReplaceOptions: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",
+    redact.RedactOptions: "redact",
 }
 """The models in the order of the page, each with its heading."""
 

@@ -35,6 +35,8 @@ class Runtime(BaseModel):
     empty: calls begin under any."""
     seal_key: str = Field(default="", repr=False)
     """PEM of the Ed25519 key that signs checkpoints; empty: they are not signed."""
+    redact_key: str = Field(default="", repr=False)
+    """Makes the placeholders of values that come back; empty: there are none."""
     ready_fd: int | None = None
     """A file descriptor to which the process writes one line when it is ready (used by `sluice
     up`)."""

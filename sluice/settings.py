@@ -163,6 +163,14 @@ class Settings(BaseSettings):
             " the text between its two lines."
         ),
     )
+    redact_key: str = Field(
+        default="",
+        repr=False,
+        description=(
+            "Key of the placeholders that the policy `redact` makes with `mask_restore`: 32"
+            " characters or more, the same for all policy workers."
+        ),
+    )
     alive_file: Path | None = Field(
         default=None,
         description=(
@@ -254,6 +262,7 @@ class Settings(BaseSettings):
             concurrency=concurrency,
             search_path=self.search_path,
             seal_key=self.seal_key,
+            redact_key=self.redact_key,
             ready_fd=ready_fd,
             alive_file=str(self.alive_file or ""),
             scripts_dir=str(self.scripts_dir.resolve()) if self.scripts_dir else "",

@@ -30,6 +30,7 @@ from policy.base import (
     Verdict,
 )
 from policy.patterns import Pattern, compile_re2
+from policy.redaction.secret_rules import CONTEXT_CHARS
 from protocol.events import BlockKind
 from settings.config import Name
 
@@ -83,9 +84,9 @@ class TextReplaceOptions(BaseModel):
     """Replace in the model's reasoning too."""
 
 
-class _Held:
-    """The end of a field's text that is not decided yet, from `position` on; before it stands one
-    character of context.
+class HeldText:
+    """The end of a field's text that is not decided yet, from `position` on; before it stand some
+    characters of context.
 
     Up to `out`, which may lie behind `position`, it went out when its block ended. `is_replaced`:
     there with a match that reached that end, so that what only makes the match longer is left out.
@@ -103,8 +104,8 @@ class _Held:
         self.text, self.position = self.text[: self.out], min(self.position, self.out)
 
     def trim(self) -> None:
-        """Forget what was decided, but for a character of context."""
-        keep = max(self.position - 1, 0)
+        """Forget what was decided, but for some characters of context."""
+        keep = max(self.position - CONTEXT_CHARS, 0)
         self.text, self.position, self.out = self.text[keep:], self.position - keep, self.out - keep
 
 
@@ -128,7 +129,7 @@ class TextReplace(Policy):
         self._beginning = re.compile(_beginnings(self._literals) or "(?!)")
         self._longest = max(map(len, self._literals), default=0)
         self._has_patterns = len(self._literals) < len(self._rules)
-        self._held: dict[str | int, _Held] = {}
+        self._held: dict[str | int, HeldText] = {}
 
     def for_call(self, context: Context) -> Self:
         """Give the call its own held text."""
@@ -145,12 +146,7 @@ class TextReplace(Policy):
             return text
         if block.kind is BlockKind.THINKING and not self.options.thinking:
             return text
-        if held is None:
-            held = self._held[block.field or block.index] = _Held(block.index)
-        elif held.block != block.index:
-            held.begin(block.index)
-        held.text += text
-        return self._advance(held, final=False)
+        return self._advance(self._taken(text, block), final=False)
 
     def on_text_end(self, block: TextBlock) -> str:
         """Return the rest."""
@@ -162,11 +158,22 @@ class TextReplace(Policy):
             del self._held[key]
         return self._advance(held, final=True)
 
+    def _taken(self, text: str, block: TextBlock) -> HeldText:
+        """What a block holds, this piece included."""
+        key = block.field or block.index
+        held = self._held.get(key)
+        if held is None:
+            held = self._held[key] = HeldText(block.index)
+        elif held.block != block.index:
+            held.begin(block.index)
+        held.text += text
+        return held
+
     def on_other(self, block: OtherBlock) -> Verdict:
         """Withhold what holds a text that would have been replaced."""
         # their letters mean nothing, as long as they are base64
         sealed = SEALED_REASONING if block.type == "redacted_thinking" else SEALED_FIELDS
-        texts = _texts(block.body, sealed)
+        texts = texts_of(block.body, sealed)
         if not self._has_patterns and self._beginning.search("\0".join(texts)) is None:
             # nearly always: no literal begins in any of them
             return ALLOW
@@ -188,16 +195,10 @@ class TextReplace(Policy):
         searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
         return self._next(text, searched, 0, len(text), rules) is not None
 
-    def _advance(self, held: _Held, *, final: bool) -> str:
+    def _advance(self, held: HeldText, *, final: bool) -> str:
         text, position, out, parts = held.text, held.position, held.out, list[str]()
-        # RE2 reads UTF-8, which has no lone surrogates
-        searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
-        while True:
-            stop = len(text) if final else self._decidable(text, position)
-            match = self._next(text, searched, position, stop, self._rules)
-            if match is None:
-                break
-            start, end, instead = match
+        stop, matches = self._decided(text, position, final=final)
+        for start, end, instead in matches:
             parts.append(text[max(position, out) : start])
             if end > out and (start >= out or not held.is_replaced):
                 parts.append(instead)
@@ -212,6 +213,20 @@ class TextReplace(Policy):
             held.out = max(out, held.position)
             held.trim()
         return "".join(parts)
+
+    def _decided(self, text: str, position: int, *, final: bool) -> tuple[int, list[Match]]:
+        """Up to where it is decided what is replaced from `position` on, and the matches that begin
+        before, in order."""
+        # RE2 reads UTF-8, which has no lone surrogates
+        searched = _SURROGATE.sub("\ufffd", text) if self._has_patterns else text
+        found: list[Match] = []
+        while True:
+            stop = len(text) if final else self._decidable(text, position)
+            match = self._next(text, searched, position, stop, self._rules)
+            if match is None:
+                return stop, found
+            found.append(match)
+            position = match[1]
 
     def _decidable(self, text: str, position: int) -> int:
         """The first place from `position` on where more text could change what matches there."""
@@ -287,7 +302,7 @@ def _beginnings(literals: list[str], depth: int = 4) -> str:
     )
 
 
-def _texts(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
+def texts_of(body: dict[str, Any], sealed: frozenset[str]) -> list[str]:
     """Return every string and key in `body`, but for what sealed fields hold. JSON may be deeper
     than Python's stack."""
     texts: list[str] = []

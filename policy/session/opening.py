@@ -143,6 +143,7 @@ def approve(chain: Chain, request: ChatRequest, out: Outbox) -> ChatRequest:
     """Run the request hooks. Raises Forbidden where a policy blocks; what that says less than why
     is on record besides."""
     outcome, who = chain.on_request(request)
+    out.note_findings(chain.policies)
     if isinstance(outcome, Block):
         why = outcome.message or f"the policy {who!r} blocked this request: {outcome.reason}"
         if (message := out.notices.blocked_request(why, outcome)) != why:

@@ -82,10 +82,13 @@ def _idle(
             line,
         )
     for number, several in made.items():
+        place, line = locate(document.root, ("policies", name, number))
+        for policy in several:
+            for warning in policy.warnings:
+                yield Finding("warning", place, warning, line)
         whys = [policy.why_idle() for policy in several if not policy.is_noop]
         # a preset has parts that wait for what others ask
         if whys and all(whys):
-            place, line = locate(document.root, ("policies", name, number))
             yield Finding("warning", place, f"it can block nothing: {whys[0]}", line)
 
 

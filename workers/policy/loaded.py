@@ -33,6 +33,7 @@ class LoadedPolicies:
                 search_path=settings.search_path,
                 session_version=SESSION_VERSION,
                 config=self.config,
+                redact_key=settings.redact_key,
             )
             for name, steps in self.config.policies.items()
         }

@@ -356,6 +356,7 @@ class CallBlocks(CallFlow):
             )
         # calls whose result did not come go out without it: it may come in the next answer
         self._take("end")
+        self._outbox.note_findings(self._chain.policies)
         for slot in self._pairs.without_result():
             self._release(slot, self._outbox.at)
         self._add_end(end)

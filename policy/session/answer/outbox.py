@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from policy.base import Policy
 from policy.session.answer.slots import Slot
 from policy.session.effects import (
     CallInfo,
@@ -176,6 +177,13 @@ class Outbox:
                 call_id=self.call.call_id, kind=kind, number=self._notes, at=self.at, detail=detail
             )
         )
+
+    def note_findings(self, policies: Sequence[Policy]) -> None:
+        """Record what policies changed of texts since the last time."""
+        for policy in policies:
+            for words in policy.findings:
+                self.note("redacted", -1, words)
+            policy.findings = ()
 
     def note_withheld(self, names: Sequence[str], seq: int) -> None:
         """Record the fields that were withheld at chunk `seq`."""

@@ -1,0 +1,1 @@
+"""Finding secrets and personal data in text, and what stands in their place."""
