@@ -62,8 +62,8 @@ def load(
 
     The revision is a hash over the options, the source of the policy classes, `session_version`,
     what sessions read of `config`, and what text is parsed and matched with: where it is the same,
-    so are the decisions. `redact_key` makes placeholders. Raises PolicyFailed with one sentence that names the policy and the
-    option.
+    so are the decisions. `redact_key` makes placeholders. Raises PolicyFailed with one sentence that
+    names the policy and the option.
     """
     digest = hashlib.sha256(session_version.encode())
     digest.update(

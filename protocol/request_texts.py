@@ -216,7 +216,7 @@ class _Walk:
         return self._change(text) if text else text
 
     def _name(self, name: str) -> str:
-        """A tool's name, or an id; of a type that the vendor names, that is a word of the protocol."""
+        """A tool's name or an id; of a type that the vendor names, it is a word of the protocol."""
         return name if name in self._typed else self._text(name)
 
     def _form(self, form: ResponseFormat) -> ResponseFormat:

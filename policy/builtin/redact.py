@@ -46,7 +46,7 @@ _EXPOSED = (
     "bash shell terminal run_command execute_command exec powershell local_shell http_request fetch"
     " WebFetch curl browser send_email send_mail email gmail_send"
 ).split()
-"""Names of tools that send what they are told to somebody, or run it."""
+"""Names of tools that send their arguments to somebody, or run them."""
 
 
 class RedactOptions(BaseModel):
