@@ -147,7 +147,7 @@ def policy_warnings(config: Config) -> Iterator[Finding]:
     if "policies" not in config.model_fields_set:
         message = (
             "none are given, so the shipped ones hold: `default` (the preset coding-agent), `demo`"
-            " (patterns, the demo judge) and `noop`"
+            " (patterns, the demo judge), `people` (asks about `deploy`) and `noop`"
         )
         yield Finding("note", ("policies",), message)
 

@@ -44,6 +44,7 @@ PAGES = {
     "policy": "/debug/policies/default",
     "keys": "/debug/keys",
     "key": "/debug/keys/dev",
+    "approvals": "/debug/approvals",
     "logs": "/debug/logs",
     "logs-policy": "/debug/policy",
     "integrity": "/debug/integrity",

@@ -73,7 +73,7 @@ def test_bounds_and_a_baseline_decide_the_exit_code() -> None:
         (("run", "missing.json"), "missing.json cannot be read"),
         (
             ("run", DATA, "--policy", "defualt"),
-            "there is no policy 'defualt' (there are default, demo, noop); did you mean 'default'?",
+            "there is no policy 'defualt' (there are default, demo, people, noop); did you mean 'default'?",
         ),
         (
             ("run", DATA, "--preset", "codng-agent"),

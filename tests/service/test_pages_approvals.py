@@ -17,7 +17,7 @@ from tests.support.json_values import Json
 from tests.support.servers.product import KEY, Product, base_config, digest
 
 APPROVER = "sk-sluice-approver"
-CALL = call_id()
+CALL = "01990000-0001-7000-8000-00000000abce"
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "ship it to \xe2\x80\xae production"}]}'
 HIDDEN = '{"to": "pro\u202educt", "who": "<b>x</b>"}'
 

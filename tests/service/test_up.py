@@ -521,7 +521,7 @@ def test_a_key_with_a_policy_that_there_is_not_is_said_at_the_next_start_and_by_
     data_dir: Path, tmp_path: Path
 ) -> None:
     said = (
-        "the key 'misled' names 'defualt', not among the policies (default, demo, noop): its"
+        "the key 'misled' names 'defualt', not among the policies (default, demo, people, noop): its"
         " default"
     )
     with up(data_dir, tmp_path, "--json", "--port", "0") as launcher:

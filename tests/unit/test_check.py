@@ -382,10 +382,10 @@ def test_keys_with_policies_that_there_are_not_are_said() -> None:
     ]
     assert check.unknown_policies(Config(), keys) == [
         (
-            "the key 'k1' names 'defualt', not among the policies (default, demo, noop): its"
+            "the key 'k1' names 'defualt', not among the policies (default, demo, people, noop): its"
             " default, so requests without x-sluice-policy are refused"
         ),
-        "the key 'k2' names 'other', 'more', not among the policies (default, demo, noop)",
+        "the key 'k2' names 'other', 'more', not among the policies (default, demo, people, noop)",
     ]
 
 
