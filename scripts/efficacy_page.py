@@ -1,5 +1,5 @@
 """Makes the tables of docs/run/efficacy.md from the measured data, and puts them where
-docs/data/efficacy.md.in names them."""
+docs/data/efficacy.in names them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 from scripts.pages import table
 from sluice.eval import stats
 
-WORDS = Path(__file__).parents[1] / "docs" / "data" / "efficacy.md.in"
+WORDS = Path(__file__).parents[1] / "docs" / "data" / "efficacy.in"
 CORPORA = {
     "nl2bash": "TellinaTool/nl2bash, `data/bash/all.cm` (MIT)",
     "tldr": "tldr-pages/tldr, pages `common` and `linux` (CC-BY-4.0)",

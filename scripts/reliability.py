@@ -3,7 +3,7 @@
 
 The tests append to the file that SLUICE_FIGURES names (tests/support/checks/figures.py). What they
 say of a case replaces what is in docs/data/figures.json, which is committed; without any, the page
-is made from what is there. The page's own words are in docs/data/reliability.md.in, where `{{table
+is made from what is there. The page's own words are in docs/data/reliability.in, where `{{table
 W}}` is an area's cases and then its main figures, `{{figure W1 longest stall}}` a value with
 its unit and `{{chaos}}` sums of the long chaos run (docs/data/chaos.json).
 """
@@ -19,7 +19,7 @@ from tests.faults.catalogue import AREAS, CASES
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs" / "data" / "figures.json"
 CHAOS = ROOT / "docs" / "data" / "chaos.json"
-TEMPLATE = ROOT / "docs" / "data" / "reliability.md.in"
+TEMPLATE = ROOT / "docs" / "data" / "reliability.in"
 PAGE = ROOT / "docs" / "run" / "reliability.md"
 
 CHAOS_SHOWN = (
