@@ -190,6 +190,19 @@ def off(**claims: Any) -> Callable[[LyingProvider], None]:
     return lie
 
 
+def moved(**seconds: int) -> Callable[[LyingProvider], None]:
+    """Tokens with times so far from now."""
+
+    def lie(provider: LyingProvider) -> None:
+        provider.change = lambda right: right | {name: at(s) for name, s in seconds.items()}
+
+    return lie
+
+
+def at(seconds: int) -> int:
+    return int(time.time()) + seconds
+
+
 def by_key(kid: str, kind: str = "RSA", size: str | int = 2048) -> Callable[[LyingProvider], None]:
     """Tokens signed by a key that nobody published."""
 
@@ -218,7 +231,6 @@ def public(provider: LyingProvider) -> bytes:
     return provider.key.as_pem(private=False)
 
 
-NOW = int(time.time())
 LIES: dict[str, Callable[[LyingProvider], None]] = {
     "another issuer": off(iss="https://evil.example"),
     "an issuer with a slash": off(iss="http://127.0.0.1/"),
@@ -230,13 +242,13 @@ LIES: dict[str, Callable[[LyingProvider], None]] = {
     "another party alone": off(azp="other"),
     "another nonce": off(nonce="n" * 43),
     "no nonce": off(nonce=None),
-    "an old token": off(exp=NOW - 300),
+    "an old token": moved(exp=-300),
     "no end": off(exp=None),
     "an end that is no time": off(exp=float("nan")),
     "an end that is a text": off(exp="never"),
-    "a token of tomorrow": off(iat=NOW + 86_400),
+    "a token of tomorrow": moved(iat=86_400),
     "no beginning": off(iat=None),
-    "not valid yet": off(nbf=NOW + 86_400),
+    "not valid yet": moved(nbf=86_400),
     "no subject": off(sub=None),
     "an empty subject": off(sub=""),
     "a subject that is a list": off(sub=["ann"]),
@@ -386,7 +398,7 @@ def test_what_ended_a_login_ends_none_that_began_later(
 ) -> None:
     with visitor(product) as ann:
         assert answered(ann, provider).status_code == 200
-        assert logout(product, provider, iat=NOW - 400).status_code == 200 and is_in(ann)
+        assert logout(product, provider, iat=at(-400)).status_code == 200 and is_in(ann)
 
 
 def test_nobody_else_ends_a_login(product: Product, provider: LyingProvider) -> None:
@@ -400,9 +412,9 @@ def test_nobody_else_ends_a_login(product: Product, provider: LyingProvider) -> 
             {"nonce": "n"},
             {"events": None},
             {"events": {}},
-            {"iat": NOW + 3_600},
+            {"iat": at(3_600)},
             {"iat": None},
-            {"exp": NOW - 300},
+            {"exp": at(-300)},
             {"sub": None},
             {"sub": 7},
         ]
