@@ -2,6 +2,8 @@
 to the verdict. Must not know: codecs, sessions, Redis.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from policy.base import (
@@ -88,16 +90,19 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Decision:
-    """One tool call on its way through a chain. `question` is set while a judge must be asked;
-    `decided` at the end.
+    """One tool call on its way through a chain, or a text on its way through `policies` of it.
+    `questions` are there while judges must be asked; `decided` at the end.
 
     `step` counts the asks on this call from 0, so that each has its own judgement. What one policy
     makes of the call is shown again to those before it: rules that allowed other arguments. They
     may only block then, and no judge is asked again.
     """
 
-    def __init__(self, chain: Chain, call: ToolCall) -> None:
+    def __init__(
+        self, chain: Chain, call: ToolCall, policies: Sequence[Policy] | None = None
+    ) -> None:
         self._chain, self._call, self._at = chain, call, 0
+        self._policies = chain.deciders if policies is None else policies
         self._original = call.arguments
         self._replaced_by = self._noted = ("", "", "")
         self._asked = set[int]()
@@ -109,8 +114,11 @@ class Decision:
         self.step = -1
         self.may_ask_next = False
         """Rules are through, and the policies that may ask a judge come next."""
-        self.question: JudgeQuestion | None = None
-        self.asker = ""
+        self.questions: dict[int, JudgeQuestion] = {}
+        """Those that are open, by their steps."""
+        self._answers: dict[int, Judgement] = {}
+        self.asker = self.way = ""
+        """Who asks, and what goes with a block (`Policy.on_block`)."""
         self.decided: Decided | None = None
         self.choices: tuple[tuple[str, ProtocolChoice], ...] = ()
         """What protocols decided on the way, each with the name of its policy."""
@@ -121,7 +129,7 @@ class Decision:
 
         Not `may_ask`: no further than the rules.
         """
-        policies = self._chain.deciders
+        policies = self._policies
         while self.decided is None:
             if self._at == len(policies):
                 if self._open is not None:
@@ -166,16 +174,32 @@ class Decision:
                         model,
                     )
                 case AskJudge():
-                    self.step += 1
+                    questions = verdict.question, *verdict.others
+                    self.step += len(questions)
                     if self.step >= MAX_ASKS:
                         self._block(policy, Block("too_many_asks"))
                         return
-                    self.question, self.asker = verdict.question, policy_name(policy)
+                    self.questions = dict(enumerate(questions, self.step + 1 - len(questions)))
+                    self.asker = policy_name(policy)
                     self._asked.add(self._at)
                     return
 
+    def answer(self, step: int, judgement: Judgement) -> bool:
+        """Take the answer to an open question, and go on where it is the last: which of them came
+        first is chance. False: others are to come."""
+        del self.questions[step]
+        self._answers[step] = judgement
+        if self.questions:
+            return False
+        first, *others = (self._answers[step] for step in sorted(self._answers))
+        self._answers = {}
+        if others:
+            first = msgspec.structs.replace(first, others=tuple(others))
+        self.advance(first)
+        return True
+
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
-        self.question = None
+        self.questions = {}
         hook, call_id = (
             ("on_tool_call" if judgement is None else "on_judgement"),
             self._chain.context.call_id,
@@ -223,6 +247,7 @@ class Decision:
         )
 
     def _block(self, policy: Policy, block: Block, defer: str = "", mark: str = "") -> None:
+        self.way = policy.on_block
         self.decided = msgspec.structs.replace(
             Decided.of(block, policy_name(policy)),
             feedback=block.feedback,
@@ -248,7 +273,7 @@ class Decision:
             return
         self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
         self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
-        for place, earlier in enumerate(self._chain.deciders[: self._at]):
+        for place, earlier in enumerate(self._policies[: self._at]):
             new_verdict = self._ask(earlier, None)
             if isinstance(new_verdict, AskJudge) and place in self._asked:
                 # its rules let it pass, and its judge has answered: asking in turn would have no

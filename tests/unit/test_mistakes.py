@@ -85,7 +85,7 @@ def test_all_mistakes_are_said_at_once_with_line_and_place() -> None:
 def test_one_mistake_is_one_sentence() -> None:
     with pytest.raises(Mistakes) as refused:
         check.refuse(parse("policies:\n  default:\n    - use: tool_judge\n", "x.yaml"), ())
-    assert str(refused.value) == "x.yaml line 3: policies.default.0.model: is missing"
+    assert str(refused.value) == "x.yaml line 3: policies.default.0: give either `model` or `judges`"
 
 
 @pytest.mark.parametrize(
