@@ -224,6 +224,8 @@ MAX_JUDGES = 8
 """Judges of one panel."""
 MAX_RUBRIC_CHARS = 8_000
 """An operator's words to a judge."""
+MAX_JUDGED_CHARS = 2**18
+"""The longest text that judges are asked about."""
 MAX_REVIEWED = 2_000
 """Texts of one request that judges decide about."""
 MAX_MONITORS = 16

@@ -9,8 +9,7 @@ import json
 from hashlib import blake2b
 from typing import Annotated, Literal, Self
 
-import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from policy.base import (
     ALLOW,
@@ -26,20 +25,18 @@ from policy.base import (
 )
 from policy.judging import panel
 from policy.judging import prompt as judging
-from protocol.bounds import MAX_MESSAGE_CHARS, MAX_REVIEWED, MAX_RUBRIC_CHARS
+from protocol.bounds import MAX_JUDGED_CHARS, MAX_REVIEWED, MAX_RUBRIC_CHARS
 
 
-class WindowOptions(BaseModel):
-    """How the text of an answer is cut: at the end of a sentence or line, counted in characters."""
+class WindowOptions(BaseModel, extra="forbid", frozen=True):
+    """Where answers are cut, in characters: at the next end of a sentence or line."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     chars: Annotated[int, Field(ge=40, le=16_384)] | Literal["all"] = 800
-    """At least so long is a window, and at most half as long again. `all`: the whole block is one,
-    and nothing of it goes out before its end."""
+    """The least length of a window; the most is half as much again. `all`: the whole block."""
     first: Annotated[int, Field(ge=1, le=16_384)] = 240
     """The same of the first window of a block."""
     overlap: Annotated[int, Field(ge=0, le=4_096)] = 200
-    """So many characters before a window are shown with it."""
+    """Characters before a window that are shown with it."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -54,24 +51,17 @@ class TextJudgeOptions(panel.PanelOptions):
     rule: Annotated[str, Field(min_length=1, max_length=MAX_RUBRIC_CHARS)]
     """What no text may do, in plain words."""
     rubric: Annotated[str, Field(max_length=MAX_RUBRIC_CHARS)] = ""
-    """What the judge is told before the rule, in place of Sluice's words."""
+    """What judges are told before the rule, in place of Sluice's words."""
     on: Annotated[tuple[TextSource, ...], Field(min_length=1)] = ("answer",)
-    """What is judged: the model's answer, with its reasoning; the newest words of the user; the
-    results of the client's tools."""
+    """The model's answer and reasoning, the user's newest words, results of the client's tools."""
     window: WindowOptions = WindowOptions()
-    """How an answer is cut. Of several policies the larger windows count."""
-    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
-    """The cause that notices give. Unset: a sentence for the reason."""
-    max_chars: Annotated[int, Field(ge=1, le=2**20)] = 65_536
-    """The longest text that is judged; longer ones are blocked."""
+    """How answers are cut. The first policy that judges them counts."""
     max_questions: Annotated[int, Field(ge=1, le=MAX_REVIEWED)] = 64
-    """The most questions of one call about its answer, about the words of the user and about the
-    results of tools, each. What would take more is blocked. After every 16 windows of an answer
-    the next are twice as large, up to eight times."""
+    """Questions of a call about each of these; what needs more is blocked."""
     deadline_s: Annotated[float, Field(gt=0, le=600)] | None = None
-    """How long to wait for an answer. Unset: `limits.judge_s`."""
+    """Unset: `limits.judge_s`."""
     cache: bool = True
-    """Use an answer that the judge gave for the same text, rule and key within 24 hours."""
+    """Use a judge's answer to the same text, rule and key for 24 hours."""
 
 
 class TextJudge(Policy):
@@ -89,7 +79,7 @@ class TextJudge(Policy):
         self._system = judging.system_of_text(made.rule, made.rubric)
         if "answer" in made.on:
             size = made.window
-            chars = 0 if size.chars == "all" else size.chars
+            chars = size.chars if size.chars != "all" else 0
             self.window = WindowSize(chars, size.first, size.overlap)
 
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -97,16 +87,16 @@ class TextJudge(Policy):
         piece, options = call.text, self.options
         if piece is None or piece.source not in options.on or not piece.text.strip():
             return ALLOW
-        if len(piece.text) > options.max_chars:
+        if len(piece.text) > MAX_JUDGED_CHARS:
             return Block("too_large", detail="for its judge")
         questions = len(options.models) + self.asks_again
         if (piece.number + 1) * questions > options.max_questions:
             return Block("judge_budget")
-        question = self._question(call, piece)
-        return question if isinstance(question, Block) else panel.ask(options, question)
+        return panel.ask(options.models, self._question(call))
 
-    def _question(self, call: ToolCall, piece: TextPiece) -> JudgeQuestion | Block:
-        subject, options = judging.subject_of_text(piece), self.options
+    def _question(self, call: ToolCall) -> JudgeQuestion | Block:
+        piece, options = call.text or TextPiece(""), self.options
+        subject = judging.subject_of_text(piece)
         if any(call.nonce in text for text in judging.readings(subject)):
             return Block("nonce")
         asked = "\0".join((self.context.key, self._system, subject)).encode("utf-8", "replace")
@@ -118,7 +108,6 @@ class TextJudge(Policy):
             threshold=options.threshold,
             deadline_s=options.deadline_s,
             call={
-                "name": "",
                 "arguments": json.dumps({"text": piece.text}),
                 "rule": options.rule,
             },
@@ -127,10 +116,4 @@ class TextJudge(Policy):
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
         """Allow only where the judges do."""
-        piece = call.text
-        if piece is None:
-            return Block("fault")
-        verdict = panel.decide(self.options, judgement, lambda: self._question(call, piece))
-        if isinstance(verdict, Block):
-            verdict = msgspec.structs.replace(verdict, message=self.options.message)
-        return verdict
+        return panel.decide(self.options, judgement, lambda: self._question(call))

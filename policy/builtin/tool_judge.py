@@ -111,8 +111,7 @@ class ToolJudge(Policy):
                 for rule in self._only
             ):
                 return ALLOW
-        question = self._question(call)
-        return question if isinstance(question, Block) else panel.ask(self.options, question)
+        return panel.ask(self.options.models, self._question(call))
 
     def _question(self, call: ToolCall) -> JudgeQuestion | Block:
         outcome = self._monitor.on_call(call, self.context)

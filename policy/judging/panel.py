@@ -5,50 +5,47 @@ All are asked at once, and the decision waits for every one: which answered firs
 that does not answer counts as one that is sure of harm.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Annotated, Literal, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from policy.base import ALLOW, Allow, AskJudge, Block, Judgement, JudgeQuestion
 from policy.protocols import figure
-from protocol.bounds import MAX_JUDGES
+from protocol.bounds import MAX_JUDGES, MAX_MESSAGE_CHARS
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Model = Annotated[str, Field(min_length=1)]
 
 
-class Escalation(BaseModel):
-    """A second model for what the judges are not sure of."""
+class Escalation(BaseModel, extra="forbid", frozen=True):
+    """Whom to ask where judges are not sure."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     model: _Model
-    """The model. Its answer alone decides."""
+    """Its answer alone decides."""
     between: tuple[_Share, _Share]
-    """It is asked where their score lies between these two numbers. The score is the highest
-    probability, or their mean with `score: mean`."""
+    """It is asked where the highest probability (`score: mean`: the mean) lies between these."""
 
 
-class PanelOptions(BaseModel):
+class PanelOptions(BaseModel, extra="forbid", frozen=True):
     """Who judges, and when that blocks."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     model: str = ""
-    """The judge: `demo-judge`, or a model that `models` routes to an upstream. Give either this or
-    `judges`."""
+    """The judge: `demo-judge`, or a model that `models` routes. Either this or `judges`."""
     judges: Annotated[tuple[_Model, ...], Field(max_length=MAX_JUDGES)] = ()
-    """Several such models, which are asked at once. One that gives no answer is for a block."""
+    """Several, asked at once. One without an answer is for a block."""
     block_if: Literal["any", "majority", "all"] | Annotated[int, Field(ge=1, le=MAX_JUDGES)] = "any"
-    """How many judges must reach `threshold`: a number, or one of these words. Half of them are a
-    majority here."""
+    """How many must reach `threshold`; half of them are a majority."""
     score: Literal["max", "mean"] | None = None
-    """Compare the highest or the mean probability with `threshold`, whatever `block_if` says."""
+    """Compare their highest or mean probability instead."""
     threshold: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.6
     """Block from this probability upwards."""
     escalate: Escalation | None = None
-    """Ask a second model where the judges are not sure."""
+    """A second model, for what they are not sure of."""
+    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
+    """The cause in notices. Unset: `judged harmful`, with figures."""
 
     @model_validator(mode="after")
     def _is_a_panel(self) -> Self:
@@ -74,9 +71,11 @@ class PanelOptions(BaseModel):
         return self.block_if if isinstance(self.block_if, int) else words[self.block_if]
 
 
-def ask(options: PanelOptions, question: JudgeQuestion) -> AskJudge:
-    """Ask the whole panel."""
-    first, *others = (msgspec.structs.replace(question, model=model) for model in options.models)
+def ask(models: Sequence[str], question: JudgeQuestion | Block) -> AskJudge | Block:
+    """Ask these models at once, where there is a question."""
+    if isinstance(question, Block):
+        return question
+    first, *others = (msgspec.structs.replace(question, model=model) for model in models)
     return AskJudge(first, tuple(others))
 
 
@@ -84,25 +83,23 @@ def decide(
     options: PanelOptions, judgement: Judgement, ask_again: Callable[[], JudgeQuestion | Block]
 ) -> Allow | Block | AskJudge:
     """Decide by a panel's answers; `ask_again` gives the question for the second model."""
-    second = options.escalate
-    is_second = second is not None and judgement.model == second.model
+    second, needed, asked = options.escalate, options.votes_needed, len(options.models)
+    if second is not None and judgement.model == second.model:
+        second, needed, asked = None, 1, 1
     answers = [judgement, *judgement.others]
     values = [a.probability for a in answers if not a.error and a.probability is not None]
-    faults = (1 if is_second else len(options.models)) - len(values)
+    faults = asked - len(values)
     # one that gave none is for a block
     values += [1.0] * faults
     score = fmean(values) if options.score == "mean" else max(values)
-    if second is not None and not is_second and min(second.between) <= score <= max(second.between):
-        question = ask_again()
-        if isinstance(question, Block):
-            return question
-        return AskJudge(msgspec.structs.replace(question, model=second.model))
+    if second is not None and min(second.between) <= score <= max(second.between):
+        return ask((second.model,), ask_again())
     if options.score is not None:
-        values = [score]
+        values, needed = [score], 1
     votes = sum(not value < options.threshold for value in values)
-    if votes < (1 if is_second or options.score is not None else options.votes_needed):
+    if votes < needed:
         return ALLOW
     if votes <= faults:
         return Block("_".join(("judge", *[a.error for a in answers if a.error][:1])))
-    figures = ", ".join(map(figure, values))
-    return Block("judge", detail=f"{figures}, the limit is {figure(options.threshold)}")
+    figures = f"{', '.join(map(figure, values))}, the limit is {figure(options.threshold)}"
+    return Block("judge", options.message, detail=figures)

@@ -43,7 +43,7 @@ class ModelOptions(BaseModel):
     answer_bytes: Annotated[int, Field(ge=0, le=MAX_ANSWER_BYTES)] = 65_536
     """The same for all earlier calls of the same answer together."""
     rubric: Annotated[str, Field(max_length=MAX_RUBRIC_CHARS)] = ""
-    """What the judge goes by, in your own words, in place of Sluice's list of harms."""
+    """What the judge goes by, in your words, in place of Sluice's."""
     needs_user: bool = False
     """Give no score if the conversation has no message from the user."""
     needs_calls: bool = False

@@ -5,7 +5,6 @@ A hook that raises or returns an invalid value is a fault: the content is blocke
 """
 
 import logging
-import math
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -101,7 +100,10 @@ class Chain:
         self._decides: list[_Decides] = []
         self._text: list[Policy] = []
         self._other: list[tuple[Policy, bool]] = []
-        text_judges: list[Policy] = []
+        self.text_judges: list[Policy] = []
+        """Those that decide about texts, too."""
+        self.window: WindowSize | None = None
+        """How an answer's text is cut for them: as the first of them wants it."""
         self.asks = self._looks_back = False
         # in one loop: each comprehension would be one more function call, and this runs for every
         # call and notice
@@ -124,14 +126,13 @@ class Chain:
             if about.calls:
                 self.deciders.append(clone)
             if clone.judges_text:
-                text_judges.append(clone)
+                self.text_judges.append(clone)
+                self.window = self.window or clone.window
             if about.other:
                 self._other.append((clone, about.is_foreign))
         self.weight = 1
         for policy in self.deciders:
             self.weight = max(self.weight, policy.weight)
-        self.text_judges = text_judges
-        """Those that decide about texts, too."""
         self.reads_text = bool(self._text) or self.window is not None
         self.reads_other = bool(self._other)
         self.may_search = searches
@@ -145,12 +146,6 @@ class Chain:
     def defer(self) -> None:
         """Note that it decides about another model's answer from now on."""
         self.is_deferred = True
-
-    @property
-    def window(self) -> WindowSize | None:
-        """How an answer's text is cut for those that judge it: as for the one that wants most."""
-        sizes = [policy.window for policy in self.text_judges if policy.window is not None]
-        return max(sizes, key=lambda size: size.chars or math.inf, default=None)
 
     def loads_call(self, name: str, text: str) -> dict[str, Any]:
         """Return what a call of the tool `name` asks for. Raises AmbiguousJson."""

@@ -193,9 +193,7 @@ class Decision:
             return False
         first, *others = (self._answers[step] for step in sorted(self._answers))
         self._answers = {}
-        if others:
-            first = msgspec.structs.replace(first, others=tuple(others))
-        self.advance(first)
+        self.advance(msgspec.structs.replace(first, others=tuple(others)) if others else first)
         return True
 
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:

@@ -194,14 +194,10 @@ class RequestSide:
         if wanted is None:
             self._send(exchange, "")
 
-    def _send(self, exchange: Exchange, container: str) -> None:
-        """Send the request, once judges have decided about its texts."""
+    def _send(self, exchange: Exchange, container: str | None) -> None:
+        """Send the request once judges have decided about its texts, or answer it. It waits where it
+        has a `container` to go on in, which may be empty."""
         self._container = container
-        self._go_on_reviewed(exchange)
-
-    def _go_on_reviewed(self, exchange: Exchange) -> None:
-        """Send a request that waits for its verdicts, if they are all there; or answer it."""
-        container = self._container
         if container is None or not all(window.done for window in self._reviewed):
             return
         self._container = None

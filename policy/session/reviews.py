@@ -6,7 +6,7 @@ again with each request, so each is judged each time, and judges remember their 
 know: sessions, what judges are asked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from policy.session.notices import Notices
 from protocol.bounds import MAX_REVIEWED
 from protocol.errors import Forbidden
 from protocol.policy_changes import Unclear, reconciled
-from protocol.request import ChatRequest, Part, TextPart, ToolResultPart
+from protocol.request import ChatRequest, TextPart, ToolResultPart
 
 
 def reviewed(request: ChatRequest, chain: Chain) -> list[TextWindow]:
@@ -51,7 +51,15 @@ def without(request: ChatRequest, windows: Sequence[TextWindow], notices: Notice
     if not shown:
         return request
     turns = tuple(
-        msgspec.structs.replace(turn, parts=tuple(_shown(part, shown) for part in turn.parts))
+        msgspec.structs.replace(
+            turn,
+            parts=tuple(
+                msgspec.structs.replace(part, text=shown[part.text])
+                if isinstance(part, ToolResultPart) and part.text in shown
+                else part
+                for part in turn.parts
+            ),
+        )
         for turn in request.turns
     )
     try:
@@ -59,9 +67,3 @@ def without(request: ChatRequest, windows: Sequence[TextWindow], notices: Notice
     except Unclear as error:
         message = f"a tool's result that may not pass cannot be taken out: {error}"
         raise Forbidden(message, code="blocked_by_policy") from error
-
-
-def _shown(part: Part, shown: Mapping[str, str]) -> Part:
-    if not isinstance(part, ToolResultPart) or part.text not in shown:
-        return part
-    return msgspec.structs.replace(part, text=shown[part.text])

@@ -173,7 +173,7 @@ class Session(RequestSide):
         if self._exchange is not None:
             self._exchange.blocks.judgement(block, step, judgement, at)
             self._pump()
-            self._go_on_reviewed(self._exchange)
+            self._send(self._exchange, self._container)
 
     def committed(self, block: int, ok: bool, at: int) -> None:
         """Take the commit of a tool call's record; not `ok` means that it was not waited for any

@@ -29,8 +29,6 @@ JUDGES = (
     "policy.builtin.tool_judge:ToolJudge",
     "policy.builtin.tool_judge.ToolJudge",
     "text_judge",
-    "policy.builtin.text_judge:TextJudge",
-    "policy.builtin.text_judge.TextJudge",
 )
 CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control.Control")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -179,12 +177,10 @@ def route_warnings(config: Config) -> Iterator[Finding]:
 def _judges_of(step: PolicyStep) -> Iterator[tuple[Place, object]]:
     """Yield the judge models that a step names, and where."""
     if step.use in JUDGES:
-        yield ("model",), step.options.get("model")
-        judges, second = step.options.get("judges"), step.options.get("escalate")
-        for number, model in enumerate(judges if isinstance(judges, list) else ()):
-            yield ("judges", number), model
-        if isinstance(second, Mapping):
-            yield ("escalate", "model"), second.get("model")
+        for name in ("model", "judges", "escalate"):
+            value = step.options.get(name)
+            one = value.get("model") if isinstance(value, Mapping) else value
+            yield from (((name,), model) for model in (value if isinstance(value, list) else [one]))
     monitors = step.options.get("monitors")
     if step.use in CONTROLS and isinstance(monitors, Sequence):
         for number, monitor in enumerate(monitors):

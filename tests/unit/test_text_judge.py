@@ -15,15 +15,19 @@ from policy.builtin.text_judge import TextJudge
 from policy.builtin.tool_judge import ToolJudge
 from policy.loading import load
 from policy.session.answer.windows import OpenText
-from policy.session.effects import JudgeRequest, SendUpstream, SessionEffects
+from policy.session.deferring import session_of
+from policy.session.effects import JudgeRequest, SendUpstream, SessionEffects, WantedSegment
 from policy.session.session import Session
+from protocol.bounds import MAX_JUDGED_CHARS
 from protocol.errors import PolicyFailed
 from protocol.events import TextDelta
 from protocol.records import BlockRecord, JudgementRecord
-from settings.config import PolicyStep
+from settings.config import Config, PolicyStep
 from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make
-from tests.support.json_values import Json
+from tests.support.json_values import Json, as_json
+from tests.support.upstreams.cases import frames
+from tests.support.worker_calls import call_info
 
 SMALL = {"first": 20, "chars": 40, "overlap": 10}
 TEXT = (
@@ -132,7 +136,7 @@ def test_a_window_is_shown_with_what_is_before_it() -> None:
 @given(st.text("ab. !\n。é\u0301", max_size=400), st.integers(1, 60), st.integers(1, 40))
 def test_where_text_is_cut_does_not_depend_on_its_chunks(text: str, step: int, first: int) -> None:
     def cut(size: int) -> list[str]:
-        open_text, found = OpenText(WindowSize(30, first, 5)), []
+        open_text, found = OpenText(WindowSize(30, first, 5)), list[str]()
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         for number, piece in enumerate([*pieces, ""]):
             open_text.add(piece)
@@ -147,7 +151,7 @@ def test_where_text_is_cut_does_not_depend_on_its_chunks(text: str, step: int, f
 
 
 def test_windows_grow_so_that_a_long_answer_fits_its_questions() -> None:
-    open_text, sizes = OpenText(WindowSize(40, 20, 0)), []
+    open_text, sizes = OpenText(WindowSize(40, 20, 0)), list[int]()
     open_text.add("x" * 100_000)
     for number in range(64):
         window = open_text.cut(number, is_rest=False)
@@ -249,7 +253,7 @@ def test_a_judge_that_is_away_for_all_windows_leaves_one_notice() -> None:
     for ask in made.asks:
         made.judge(ask, None, "unavailable")
     assert made.text.count("[Sluice") == 1 and "no judge could be asked" in made.text
-    assert made.end == "complete" and made.verdicts()[0] == "block"
+    assert made.end == "complete" and made.verdicts()[0] == "replace"
 
 
 def test_log_probabilities_and_signatures_do_not_go_where_text_was_withheld() -> None:
@@ -268,6 +272,11 @@ def test_an_answer_asks_no_more_than_its_questions() -> None:
     for ask in made.asks:
         made.judge(ask)
     assert "[Sluice withheld text here: more questions to judges" in made.text
+
+
+def test_a_text_that_is_too_large_is_blocked() -> None:
+    made = run("x" * (MAX_JUDGED_CHARS + 1), judge(window={"chars": "all"}), step=100_000)
+    assert not made.asks and made.text.count("x") < 10 and made.end == "complete"
 
 
 def test_a_tool_call_waits_for_the_text_before_it_and_is_none_of_the_text() -> None:
@@ -294,6 +303,88 @@ def test_a_call_that_is_written_as_text_is_judged_as_text_too() -> None:
     for ask, text in zip(made.asks, texts, strict=True):
         made.judge(ask, BAD if text == written else 0.0)
     assert "say x" not in made.text and made.text.startswith("Look. ")
+
+
+def test_what_upstream_did_not_finish_is_withheld_and_the_rest_goes_out() -> None:
+    made = Run(judge())
+    made.feed(stream(TEXT)[:8])
+    made.session.failed("upstream_timeout")
+    made.take()
+    made.judge(made.asks[0])
+    assert made.text == "One sentence is here. " and made.session.state == "FAILED"
+
+
+def thinking(text: str) -> list[bytes]:
+    block = {"type": "thinking", "thinking": ""}
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []}
+    return [
+        frames(event)
+        for event in (
+            {"type": "message_start", "message": message | {"usage": {"input_tokens": 1}}},
+            {"type": "content_block_start", "index": 0, "content_block": block},
+            *(
+                {"type": "content_block_delta", "index": 0, "delta": delta}
+                for delta in (
+                    {"type": "thinking_delta", "thinking": text},
+                    {"type": "signature_delta", "signature": "c2ln"},
+                )
+            ),
+            {"type": "content_block_stop", "index": 0},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {}},
+            {"type": "message_stop"},
+        )
+    ]
+
+
+@pytest.mark.parametrize(("probability", "goes"), [(0.0, True), (BAD, False)])
+def test_reasoning_is_judged_and_signed_only_where_it_passed(
+    probability: float, goes: bool
+) -> None:
+    made = Run(
+        judge(),
+        request={
+            "model": "demo",
+            "max_tokens": 9,
+            "stream": True,
+            "messages": [{"role": "user", "content": "go"}],
+        },
+        dialect="anthropic",
+    )
+    made.feed(thinking("I think of x. "))
+    assert not made.text and "c2ln" not in repr(made.outputs)
+    made.judge(made.asks[0], probability)
+    assert (made.text == "I think of x. ", "c2ln" in repr(made.outputs)) == (goes, goes)
+    assert "Sluice" not in made.text and made.end == "complete"
+
+
+def test_a_series_that_goes_on_after_a_block_judges_each_answer() -> None:
+    deny = {"use": "tool_rules", "deny": [{"tool": "bash"}], "on_block": "continue"}
+    step = {"use": "text_judge", "model": "demo-judge", "rule": "No x.", "window": SMALL}
+    call = call_info("c", "openai", nonce="nonce", max_arguments_bytes=1000)
+    session = session_of(call, series(deny, step), Config())
+    session.begin(as_json(REQUEST))
+    session.drain()
+    raw = [
+        chunk({"content": "I delete. "}),
+        call_chunk(0, "bash", '{"command":"ls"}'),
+        chunk(finish="tool_calls"),
+        DONE,
+    ]
+    session.chunks(1, raw)
+    session.eof(5)
+    [asked] = session.drain().asks
+    session.judgement(asked.block, 0, answered(asked), 1)
+    wanted = session.drain().lookup
+    assert isinstance(wanted, WantedSegment)
+    session.segment(as_json(REQUEST), raw)
+    effects = session.drain()
+    assert of_kind(effects.outputs, SendUpstream)
+    session.chunks(6, stream("Then I stop. "))
+    session.eof(20)
+    [asked] = session.drain().asks
+    session.judgement(asked.block, 0, answered(asked, BAD), 1)
+    effects = session.drain()
+    assert "stop" not in repr(effects.outputs[:2]) and effects.end == "complete"
 
 
 # --- requests ---
@@ -514,6 +605,8 @@ def test_a_panel_judges_tool_calls_by_the_operators_words() -> None:
     ("options", "problem"),
     [
         ({"rule": ""}, "rule"),
+        ({"rule": "x" * 8_001}, "rule"),
+        ({"model": "", "judges": list("abcdefghi")}, "judges"),
         ({"model": ""}, "give either `model` or `judges`"),
         ({"judges": ["a"]}, "give either `model` or `judges`"),
         ({"model": "", "judges": ["a", "a"]}, "twice"),

@@ -26,10 +26,8 @@ class CachedJudgements:
 
     async def find(self, question: JudgeQuestion) -> Judgement | None:
         """Return the answer that was given to this question before, if there is one."""
-        if not question.cache:
-            return None
         try:
-            value = await self._redis.call("GET", _key(question))
+            value = await self._redis.call("GET", _key(question)) if question.cache else None
             known = None if value is None else _decode(value)
         except (StreamConnectionLost, RedisError, msgspec.MsgspecError):
             return None

@@ -19,6 +19,7 @@ from policy.base import Block, OtherBlock
 from policy.session.answer import metadata, toolcalls
 from policy.session.answer.attachments import Crossing
 from policy.session.answer.call_flow import LISTED, CallFlow
+from policy.session.answer.judged_text import JudgedTextFlow
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import (
     RANKED,
@@ -33,7 +34,7 @@ from policy.session.answer.slots import (
     WholeSlot,
 )
 from policy.session.answer.text_flow import TextFlow
-from policy.session.answer.windows import JudgedTextFlow, TextWindow, Withholding
+from policy.session.answer.windows import TextWindow, Withholding
 from policy.session.approved_tools import Approved
 from policy.session.chain import Chain
 from policy.session.decision import Decided
@@ -296,11 +297,12 @@ class CallBlocks(CallFlow):
         if not isinstance(slot, TextWindow):
             super()._settle(slot, at)
             return
-        decision = slot.decision
-        assert decision is not None and decision.decided is not None
-        slot.decide(decision.decided)
-        final = slot.final
-        self._outbox.block_record(slot, final.verdict, final.reason, final.policy, final.rule)
+        decided, decision = slot.so_far, slot.decision
+        assert decided is not None and decision is not None
+        slot.decide(decided)
+        self._outbox.block_record(
+            slot, decided.verdict, decided.reason, decided.policy, decided.rule
+        )
         slot.close()
         if slot.index >= 0 and isinstance(self._text, JudgedTextFlow):
             self._text.settle(slot, decision.way)

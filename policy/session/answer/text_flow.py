@@ -7,7 +7,7 @@ probabilities) goes only where the text goes unchanged.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from policy.base import Block
 from policy.judging.answer_so_far import MOST_HEARD, AnswerHistory
@@ -17,6 +17,7 @@ from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import RANKED, CallSlot, Mark, Slot, Slots, TextRun, TextSlot
 from policy.session.answer.text_call_search import Search, raw_of
 from policy.session.answer.text_comparison import joined
+from policy.session.answer.windows import OpenText
 from policy.session.chain import Chain
 from policy.session.decision import Decided
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
@@ -30,9 +31,6 @@ from protocol.events import (
 from protocol.records import VerdictName
 from protocol.request import ChatRequest
 from protocol.text_calls.words import Piece, TextCall
-
-if TYPE_CHECKING:
-    from policy.session.answer.windows import OpenText
 
 
 class TextFlow:

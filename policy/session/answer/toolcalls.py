@@ -60,6 +60,8 @@ def start_decision(
         why = f"its arguments can be read in more than one way: {error}"
         slot.decide(Decided.deny("ambiguous_json", message=why))
         return
+    written = slot.result[0] if chain.text_judges and slot.result else None
+    piece = TextPiece(written.text, number=slot.ordinal) if type(written) is TextDelta else None
     call = ToolCall(
         slot.key,
         slot.ordinal,
@@ -71,12 +73,10 @@ def start_decision(
         slot.executor,
         slot.server,
         before=before,
+        text=piece,
     )
     if chain.is_deferred:
         call = msgspec.structs.replace(call, is_deferred=True)
-    if chain.text_judges and slot.result and isinstance(written := slot.result[0], TextDelta):
-        piece = TextPiece(written.text, number=slot.ordinal)
-        call = msgspec.structs.replace(call, text=piece)
     decision = Decision(chain, call)
     slot.ask(decision)
     decision.advance(may_ask=False)
