@@ -1,5 +1,6 @@
 """`text_judge` through all processes: windows of an answer, the user's words, results of tools."""
 
+import contextlib
 import json
 import signal
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
+from tests.support.checks.logins import log_in
 from tests.support.clients.sdk_calls import DIALECTS, MODES, Mode, ask
 from tests.support.json_values import Json, as_json
 from tests.support.servers.product import KEY, Product, running
@@ -54,6 +56,7 @@ def place(stores: Stores) -> Iterator[Place]:
         made["keys"][0]["policies"] += ["answers", "turns", "requests", "results", "fresh"]
         judge.decide = lambda prompt: 0.9 if "400 mg" in shown(prompt)["text"] else 0.1
         with running(*stores, made) as product:
+            product.start("pages")
             yield Place(product, replay, judge)
 
 
@@ -133,6 +136,19 @@ def test_blocked_words_of_the_user_never_reach_the_upstream(place: Place) -> Non
     messages = [{"role": "user", "content": BAD}, {"role": "assistant", "content": "No."}]
     got = post(place, "requests", {"messages": messages[:1]})
     assert got.status_code == 200 and place.replay.asked == []
+    call_id = got.headers["x-sluice-call-id"]
+    wait_for(
+        lambda: [
+            call
+            for call in place.product.audit("calls", call_id=call_id)["items"]
+            if call["state"] == "ENDED"
+        ],
+        what="the call on record",
+    )
+    with contextlib.closing(log_in(place.product, KEY)) as reader:
+        page = reader.get(f"/debug/calls/{call_id}")
+        assert page.status_code == 200 and "did not send your message" in page.text
+        assert reader.get("/debug/judge-blocks").status_code == 200
     words = got.json()["choices"][0]
     assert words["finish_reason"] == "stop"
     assert "did not send your message" in words["message"]["content"]
