@@ -329,7 +329,9 @@ def examine(settings: Runtime) -> list[JsonObject]:
     from streams import health as of_redis
 
     judged = any(
-        step.use == "tool_judge" for steps in settings.config.policies.values() for step in steps
+        step.use in ("tool_judge", "text_judge")
+        for steps in settings.config.policies.values()
+        for step in steps
     )
     checks: list[tuple[str, str, str]] = []
     try:

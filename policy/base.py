@@ -21,6 +21,7 @@ from protocol.conversations.earlier_turns import EarlierTurns
 from protocol.events import BlockKind
 from protocol.records import JudgementFacts
 from protocol.request import ChatRequest, Tool
+from settings.config import OnBlock
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -131,8 +132,31 @@ class AnswerSoFar(msgspec.Struct, frozen=True):
 NOTHING_BEFORE = AnswerSoFar((), 0, True)
 
 
+TextSource = Literal["answer", "request", "tool_results"]
+"""Where a text comes from: the model, the user's newest words, a tool that the client ran."""
+
+
+class TextPiece(msgspec.Struct, frozen=True):
+    """A text to decide about. `before` is what comes before it in its block and was decided about
+    by itself; `number` counts the texts of this source in the call."""
+
+    text: str
+    source: TextSource = "answer"
+    before: str = ""
+    number: int = 0
+
+
+class WindowSize(msgspec.Struct, frozen=True):
+    """How an answer's text is cut for its judges, in characters: windows of `chars` (0: the whole
+    block), the first of `first`, each shown with `overlap` characters before it."""
+
+    chars: int
+    first: int
+    overlap: int
+
+
 class ToolCall(msgspec.Struct, frozen=True):
-    """A complete tool call.
+    """A complete tool call, or for a policy that `judges_text` a text, which has no name.
 
     `arguments` is its exact JSON text, `value` the decoded object, `tool` the client's definition
     (None: undeclared). Only where `executor` is `client` can a block prevent the call: the others
@@ -159,6 +183,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     """Is it of the answer of a model that a `Defer` put in charge? It cannot be deferred again."""
     is_asked: bool = False
     """For a policy that answers: does an earlier one ask about it, and nobody has answered yet?"""
+    text: TextPiece | None = None
+    """The text that is decided about, or of a call that is written as text, how it is written."""
 
 
 class OtherBlock(msgspec.Struct, frozen=True):
@@ -190,6 +216,9 @@ class JudgeQuestion(msgspec.Struct, frozen=True):
     threshold: float
     deadline_s: float | None
     call: dict[str, str]
+    cache: str = ""
+    """Stands for all that is asked but the model and the nonce: with it judges find an answer that
+    was given before. Empty: they ask."""
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +235,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     facts: JudgementFacts = JudgementFacts()
     """For the record."""
+    others: "tuple[Judgement, ...]" = ()
+    """The answers to `AskJudge.others`, in their order."""
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -306,9 +337,10 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class AskJudge(msgspec.Struct, frozen=True):
-    """Ask, and decide in `on_judgement`."""
+    """Ask, and decide in `on_judgement`: once all have answered, where `others` are asked too."""
 
     question: JudgeQuestion
+    others: tuple[JudgeQuestion, ...] = ()
 
 
 Verdict = Allow | Block | Replace | Defer | Ask | AskJudge
@@ -363,9 +395,15 @@ class Policy:
     `whole`, nothing."""
     remembers: bool = False
     """Does it go by the calls before a call (`Context.earlier`)?"""
-    on_block: Literal["", "stop", "continue"] = ""
+    on_block: Literal["", OnBlock] = ""
     """What follows a tool call that is blocked: `continue` gives the model the reason and asks it
-    again, where no policy of the series says `stop`."""
+    again, where no policy of the series says `stop`. Or what goes with a window of text that is."""
+    after_block: ClassVar[tuple[OnBlock, ...]] = ("stop", "continue")
+    """What `on_block` may be."""
+    judges_text: tuple[TextSource, ...] = ()
+    """The texts that `on_tool_call` is given besides calls (`ToolCall.text`)."""
+    window: WindowSize | None = None
+    """How the text of answers is cut for it, if that is among them."""
     weight: int = 1
     """How many times longer than rules and patterns its hooks take for a byte of a tool call's
     arguments: so many times sooner calls are decided beside the worker's loop, where they cannot

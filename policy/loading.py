@@ -38,6 +38,7 @@ BUILT_IN = {
     "tool_rules": "policy.builtin.tool_rules:ToolRules",
     "session_rules": "policy.builtin.session_rules:SessionRules",
     "tool_judge": "policy.builtin.tool_judge:ToolJudge",
+    "text_judge": "policy.builtin.text_judge:TextJudge",
     "control": "policy.builtin.control:Control",
     "text_replace": "policy.builtin.text_replace:TextReplace",
     "redact": "policy.builtin.redact:Redact",
@@ -93,6 +94,11 @@ def load(
         )
         for source in _sources(kind):
             digest.update(source)
+    if any(p.judges_text for p in policies) and any(p.defers_to for p in policies):
+        raise PolicyFailed(
+            "a policy that judges text and one that defers cannot be in one series: which answer is"
+            " the client's is known only at its end"
+        )
     return sorted(policies, key=lambda policy: policy.asks), digest.hexdigest()[:12]
 
 
@@ -240,6 +246,8 @@ def _made(step: PolicyStep, kind: type[Policy]) -> Policy:
         _check_arguments(kind, step.options)
         policy = kind(**step.options)
         if step.on_block is not None:
+            if step.on_block not in policy.after_block:
+                raise PolicyFailed(f"on_block is {' or '.join(policy.after_block)}")
             policy.on_block = step.on_block
         if not is_built_in(kind):
             _check(policy)

@@ -226,6 +226,14 @@ MAX_CONTINUED_AGE_S = 600.0
 """Age of a call past which nothing more is given back."""
 MAX_ASKS = 16
 """Questions to judges about one tool call."""
+MAX_JUDGES = 8
+"""Judges of one panel."""
+MAX_RUBRIC_CHARS = 8_000
+"""An operator's words to a judge."""
+MAX_JUDGED_CHARS = 2**18
+"""The longest text that judges are asked about."""
+MAX_REVIEWED = 2_000
+"""Texts of one request that judges decide about."""
 MAX_MONITORS = 16
 """Monitors of one `control`."""
 MAX_WHY_CHARS = 2_000

@@ -9,6 +9,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "judge_deadline": "the judge did not answer in time",
     "judge_invalid": "the judge's answer could not be used",
     "judge_fault": "the judge failed",
+    "judge_budget": "more questions to judges would be needed than one call may ask",
     "score": "its risk score is too high",
     "critical": "it matches a critical rule",
     "monitor_fault": "a monitor failed",

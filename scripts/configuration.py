@@ -17,7 +17,15 @@ from pydantic.fields import FieldInfo
 
 from policy import preset_files
 from policy.builtin import control_options as control
-from policy.builtin import redact, rule_options, session_options, text_replace, tool_judge
+from policy.builtin import (
+    redact,
+    rule_options,
+    session_options,
+    text_judge,
+    text_replace,
+    tool_judge,
+)
+from policy.judging import panel
 from policy.loading import BUILT_IN
 from policy.monitors import effect_monitor
 from policy.monitors import model as model_monitor
@@ -142,7 +150,11 @@ SECTIONS: dict[type[BaseModel], str] = {
     session_options.SessionRulesOptions: "session_rules",
     session_options.LabelRule: "session_rules: labels[]",
     session_options.SessionRule: "session_rules: rules[]",
+    panel.PanelOptions: "tool_judge and text_judge",
+    panel.Escalation: "tool_judge and text_judge: escalate",
     tool_judge.ToolJudgeOptions: "tool_judge",
+    text_judge.TextJudgeOptions: "text_judge",
+    text_judge.WindowOptions: "text_judge: window",
     text_replace.TextReplaceOptions: "text_replace",
     text_replace.Replacement: "text_replace: rules[]",
     redact.RedactOptions: "redact",
@@ -170,8 +182,8 @@ def _is_option(model: type[BaseModel]) -> bool:
 def _section(model: type[BaseModel]) -> str:
     if model is PolicyStep:
         return f"{_POLICIES}\n{_table(model)}"
-    base = next((one for one in model.__bases__ if one in SECTIONS), None)
-    also = "" if base is None else f" It has the keys of [{SECTIONS[base]}]({_anchor(base)}), and:"
+    bases = [f"[{SECTIONS[one]}]({_anchor(one)})" for one in model.__bases__ if one in SECTIONS]
+    also = f" It has the keys of {' and '.join(bases)}, and:" if bases else ""
     return f"## {SECTIONS[model]}\n\n{_about(model)}{also}\n\n{_table(model)}"
 
 

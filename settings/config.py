@@ -124,7 +124,7 @@ class ModelRoute(_Strict):
         )
 
 
-OnBlock = Literal["stop", "continue"]
+OnBlock = Literal["stop", "continue", "window", "block", "turn"]
 
 
 class PolicyStep(BaseModel):
@@ -136,7 +136,8 @@ class PolicyStep(BaseModel):
     """A built-in's name, or `module:Class` of your own (docs/run/policies.md)."""
     on_block: OnBlock | None = None
     """What follows a blocked tool call: `stop` ends the turn, `continue` gives the model the reason
-    and asks it again. `stop` in one policy decides for its series."""
+    and asks it again. `stop` in one policy decides for its series. The others are of `text_judge`
+    (docs/run/policies.md#text_judge)."""
 
     @property
     def options(self) -> dict[str, Any]:

@@ -76,6 +76,14 @@ JUDGE_TURNS_S = 700
 JUDGE_REJECTED = "sluice:{00}:judge-rejected"
 """Jobs of the judge queue that were not JSON: somebody else writes to it. Expires a week after the
 last."""
+CACHED_JUDGEMENT_S = 86_400
+
+
+def cached_judgement_key(digest: str) -> str:
+    """String: what a judge answered to such a question, for CACHED_JUDGEMENT_S."""
+    return f"sluice:{{00}}:judged:{digest}"
+
+
 START_ID = "0-1"
 CLOSED = "closed"
 """In place of an owner's token: the call has its end."""

@@ -215,4 +215,4 @@ def parse_place(text: str) -> tuple[int, int]:
 
 def may_judge(uses: Sequence[str]) -> bool:
     """May a series of policies ask a judge, by what it uses?"""
-    return any(use in ("tool_judge", "control", "preset") for use in uses)
+    return any(use in ("tool_judge", "text_judge", "control", "preset") for use in uses)

@@ -1,5 +1,5 @@
-"""Asks a judge model about tool calls; everything unexpected blocks. The monitor `model` with one
-threshold, and nothing else.
+"""Asks judge models about tool calls; everything unexpected blocks. The questions are those of the
+monitor `model`, the answers those of a panel.
 
 Its score is the recorded judgement and its decision the call's verdict: it leaves no rows in
 `scores` and `decisions`.
@@ -9,28 +9,36 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from policy.base import ALLOW, AskJudge, Block, Context, Judgement, Policy, ToolCall, Verdict
+from policy.base import (
+    ALLOW,
+    AskJudge,
+    Block,
+    Context,
+    Judgement,
+    JudgeQuestion,
+    Policy,
+    ToolCall,
+    Verdict,
+)
 from policy.builtin.arguments import Looks
 from policy.builtin.compiled_rules import CompiledRule, weight_of
 from policy.builtin.rule_options import Folder, Hosts, Project, Rule
 from policy.claims.claims import NO_CLAIMS
 from policy.effects.places import AUTO, places_of
+from policy.judging import panel
 from policy.judging.view import View
 from policy.monitors import model
 from policy.monitors.model import ModelMonitor
 from policy.patterns import NamePattern, NamePatterns
-from policy.protocols import figure
 from protocol.bounds import MAX_RULES
 from protocol.request import ChatRequest
 
 
-class ToolJudgeOptions(model.ModelOptions):
+class ToolJudgeOptions(panel.PanelOptions, model.ModelOptions):
     """Options of `tool_judge`. A call that gets no score is blocked."""
 
     view: View = "tail"
     """What the judge sees besides the call, as for the monitor `model`."""
-    threshold: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.6
-    """Block from this probability of harm upwards."""
     tools: NamePattern | list[NamePattern] = "*"
     """Names of the tools to judge. Calls of other tools are allowed."""
     only: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)] | None = None
@@ -64,6 +72,7 @@ class ToolJudge(Policy):
         )
         self.weight = max(type(self).weight, weight_of(only or ()))
         self._monitor = ModelMonitor.of(self.options, self.options.threshold)
+        self.asks_again = self.options.escalate is not None
 
     def for_call(self, context: Context) -> Self:
         """Give the call the end of its conversation."""
@@ -102,21 +111,14 @@ class ToolJudge(Policy):
                 for rule in self._only
             ):
                 return ALLOW
+        return panel.ask(self.options.models, self._question(call))
+
+    def _question(self, call: ToolCall) -> JudgeQuestion | Block:
         outcome = self._monitor.on_call(call, self.context)
         if isinstance(outcome, AskJudge):
-            return outcome
+            return outcome.question
         return Block(outcome.error, detail="for its judge" if outcome.error == "too_large" else "")
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
-        """Allow only on a probability below the threshold."""
-        if judgement.error:
-            return Block(f"judge_{judgement.error}")
-        probability, threshold = (
-            self._monitor.on_answer(call, judgement).value,
-            self.options.threshold,
-        )
-        if probability is None:
-            return Block("judge")
-        if not probability < threshold:
-            return Block("judge", detail=f"{figure(probability)}, the limit is {figure(threshold)}")
-        return ALLOW
+        """Allow only where the judges do."""
+        return panel.decide(self.options, judgement, lambda: self._question(call))

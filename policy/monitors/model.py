@@ -15,7 +15,7 @@ from policy.judging.answer_so_far import size_of
 from policy.judging.view import View
 from policy.monitors.base import Monitor
 from policy.scores import Score
-from protocol.bounds import MAX_ANSWER_BYTES, MAX_TOOL_BYTES
+from protocol.bounds import MAX_ANSWER_BYTES, MAX_RUBRIC_CHARS, MAX_TOOL_BYTES
 from protocol.request import ChatRequest, Tool
 
 
@@ -42,6 +42,8 @@ class ModelOptions(BaseModel):
     """The largest arguments that are judged. Larger ones get no score; they are never cut."""
     answer_bytes: Annotated[int, Field(ge=0, le=MAX_ANSWER_BYTES)] = 65_536
     """The same for all earlier calls of the same answer together."""
+    rubric: Annotated[str, Field(max_length=MAX_RUBRIC_CHARS)] = ""
+    """What the judge goes by, in your words, in place of Sluice's."""
     needs_user: bool = False
     """Give no score if the conversation has no message from the user."""
     needs_calls: bool = False
@@ -75,7 +77,7 @@ class ModelMonitor(Monitor):
     @classmethod
     def of(cls, options: ModelOptions, threshold: float) -> Self:
         """Return a monitor with options that were read before."""
-        made = cls(model=options.model)
+        made = cls(model="judge")
         made.options, made.threshold = options, threshold
         return made
 
@@ -126,7 +128,7 @@ class ModelMonitor(Monitor):
         return AskJudge(
             JudgeQuestion(
                 model=options.model,
-                system=judging.system(options.view),
+                system=judging.system(options.view, options.rubric),
                 prompt=judging.prompt(call.nonce, conversation, judging.sealed(subject)),
                 nonce=call.nonce,
                 threshold=self.threshold,

@@ -19,6 +19,7 @@ from policy.base import (
     OtherBlock,
     Policy,
     TextBlock,
+    WindowSize,
     is_built_in,
 )
 from policy.session import hook_checks
@@ -99,6 +100,10 @@ class Chain:
         self._decides: list[_Decides] = []
         self._text: list[Policy] = []
         self._other: list[tuple[Policy, bool]] = []
+        self.text_judges: list[Policy] = []
+        """Those that decide about texts, too."""
+        self.window: WindowSize | None = None
+        """How an answer's text is cut for them: as the first of them wants it."""
         self.asks = self._looks_back = False
         # in one loop: each comprehension would be one more function call, and this runs for every
         # call and notice
@@ -120,12 +125,16 @@ class Chain:
                 self._text.append(clone)
             if about.calls:
                 self.deciders.append(clone)
+            if clone.judges_text:
+                self.text_judges.append(clone)
+                self.window = self.window or clone.window
             if about.other:
                 self._other.append((clone, about.is_foreign))
         self.weight = 1
         for policy in self.deciders:
             self.weight = max(self.weight, policy.weight)
-        self.reads_text, self.reads_other = bool(self._text), bool(self._other)
+        self.reads_text = bool(self._text) or self.window is not None
+        self.reads_other = bool(self._other)
         self.may_search = searches
         self.searches = searches and bool(self.deciders)
         self._tools: dict[tuple[int, str], tuple[Tool, Tool]] = {}

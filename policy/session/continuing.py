@@ -110,7 +110,7 @@ class ContinuingSession(Session):
         return [
             slot
             for slot in exchange.blocks.slots.by_key.values()
-            if isinstance(slot, CallSlot) and slot.index >= exchange.offset
+            if type(slot) is CallSlot and slot.index >= exchange.offset
         ]
 
     def _finish(self, exchange: Exchange, event: MessageStop, seq: int) -> None:

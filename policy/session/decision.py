@@ -2,6 +2,8 @@
 to the verdict. Must not know: codecs, sessions, Redis.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from policy.base import (
@@ -28,7 +30,7 @@ from policy.session.effects import CallInfo, JudgeRequest
 from policy.session.faults import fault, policy_name
 from protocol.bounds import MAX_ASKS
 from protocol.bytes.json_strict import AmbiguousJson
-from protocol.errors import LocalProtocolError, TookTooLong
+from protocol.errors import TookTooLong
 from protocol.records import ApprovalRecord, VerdictName
 from protocol.requests.copies import copied_json
 
@@ -92,16 +94,19 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Decision:
-    """One tool call on its way through a chain. `question` is set while a judge must be asked;
-    `decided` at the end.
+    """One tool call on its way through a chain, or a text on its way through `policies` of it.
+    `questions` are there while judges must be asked; `decided` at the end.
 
     `step` counts the asks on this call from 0, so that each has its own judgement. What one policy
     makes of the call is shown again to those before it: rules that allowed other arguments. They
     may only block then, and no judge is asked again.
     """
 
-    def __init__(self, chain: Chain, call: ToolCall) -> None:
+    def __init__(
+        self, chain: Chain, call: ToolCall, policies: Sequence[Policy] | None = None
+    ) -> None:
         self._chain, self._call, self._at = chain, call, 0
+        self._policies = chain.deciders if policies is None else policies
         self._original = call.arguments
         self._replaced_by = self._noted = ("", "", "")
         self._asked = set[int]()
@@ -116,8 +121,11 @@ class Decision:
         self.asked_people: tuple[Policy, Ask, Approval] | None = None
         """What people are asked about it, who asks, and how they decide."""
         self._approval_id = ""
-        self.question: JudgeQuestion | None = None
-        self.asker = ""
+        self.questions: dict[int, JudgeQuestion] = {}
+        """Those that are open, by their steps."""
+        self._answers: dict[int, Judgement] = {}
+        self.asker = self.way = ""
+        """Who asks, and what goes with a block (`Policy.on_block`)."""
         self.decided: Decided | None = None
         self.choices: tuple[tuple[str, ProtocolChoice], ...] = ()
         """What protocols decided on the way, each with the name of its policy."""
@@ -128,7 +136,7 @@ class Decision:
 
         Not `may_ask`: no further than the rules.
         """
-        policies = self._chain.deciders
+        policies = self._policies
         if self.asked_people is not None and judgement is not None:
             self._hear_people(*self.asked_people, judgement)
             return
@@ -171,11 +179,13 @@ class Decision:
                         model,
                     )
                 case AskJudge():
-                    self.step += 1
+                    questions = verdict.question, *verdict.others
+                    self.step += len(questions)
                     if self.step >= MAX_ASKS:
                         self._block(policy, Block("too_many_asks"))
                         return
-                    self.question, self.asker = verdict.question, policy_name(policy)
+                    self.questions = dict(enumerate(questions, self.step + 1 - len(questions)))
+                    self.asker = policy_name(policy)
                     self._asked.add(self._at)
                     return
 
@@ -203,13 +213,12 @@ class Decision:
         else:
             self.step += 1
             self.asked_people = (policy, ask, ask.approval)
-            self.question = approvals.question_of(self._call, ask, ask.approval)
+            self.questions = {self.step: approvals.question_of(self._call, ask, ask.approval)}
             self.asker = policy_name(policy)
 
     def _hear_people(
         self, policy: Policy, ask: Ask, approval: Approval, judgement: Judgement
     ) -> None:
-        self.question = None
         answer = approvals.read_answer(judgement)
         if answer.outcome != "approved":
             reason, message = approvals.refusal(answer)
@@ -223,8 +232,20 @@ class Decision:
             # whoever edited the arguments has answered what rules ask about them
             self._pass()
 
+    def answer(self, step: int, judgement: Judgement) -> bool:
+        """Take the answer to an open question, and go on where it is the last: which of them came
+        first is chance. False: others are to come."""
+        del self.questions[step]
+        self._answers[step] = judgement
+        if self.questions:
+            return False
+        first, *others = (self._answers[step] for step in sorted(self._answers))
+        self._answers = {}
+        self.advance(msgspec.structs.replace(first, others=tuple(others)) if others else first)
+        return True
+
     def _ask(self, policy: Policy, judgement: Judgement | None) -> Verdict:
-        self.question = None
+        self.questions = {}
         hook, call_id = (
             ("on_tool_call" if judgement is None else "on_judgement"),
             self._chain.context.call_id,
@@ -272,6 +293,7 @@ class Decision:
         )
 
     def _block(self, policy: Policy, block: Block, defer: str = "", mark: str = "") -> None:
+        self.way = policy.on_block
         self.decided = msgspec.structs.replace(
             Decided.of(block, policy_name(policy)),
             feedback=block.feedback,
@@ -297,7 +319,7 @@ class Decision:
             return
         self._call = msgspec.structs.replace(self._call, arguments=verdict.arguments, value=value)
         self._replaced_by = (policy_name(policy), verdict.reason, verdict.rule)
-        for place, earlier in enumerate(self._chain.deciders[: self._at]):
+        for place, earlier in enumerate(self._policies[: self._at]):
             new_verdict = self._ask(earlier, None)
             if isinstance(new_verdict, AskJudge) and place in self._asked:
                 # its rules let it pass, and its judge has answered: asking in turn would have no
@@ -322,18 +344,17 @@ class Decision:
                 return
         self._at += 1
 
-    def request(self, info: CallInfo) -> tuple[JudgeRequest, ApprovalRecord | None]:
-        """Return the question that is open, and where people answer it what goes on record
-        first. Raises LocalProtocolError where none is."""
-        if self.question is None:
-            raise LocalProtocolError("a call without a question asks nobody")
+    def requests(self, info: CallInfo) -> tuple[list[JudgeRequest], ApprovalRecord | None]:
+        """Return the questions that are open, and where people answer what goes on record first."""
         asked = self.asked_people
-        request = JudgeRequest(
-            info.call_id, self._call.block, self.step, self.question, 0, asked is not None
-        )
+        block = self._call.block
+        requests = [
+            JudgeRequest(info.call_id, block, step, question, 0, asked is not None)
+            for step, question in self.questions.items()
+        ]
         if asked is None:
-            return request, None
-        return request, approvals.record_of(info, self._call, *asked[1:])
+            return requests, None
+        return requests, approvals.record_of(info, self._call, *asked[1:])
 
     @property
     def call(self) -> ToolCall:

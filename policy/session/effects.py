@@ -16,7 +16,7 @@ from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.stored_answers import WantedAnswers
 
-SESSION_VERSION = "11"
+SESSION_VERSION = "12"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old
 one."""
 

@@ -73,6 +73,16 @@ class Notices:
         decided = Decided.of(block, policy)
         return self._notice("", "blocked text here", decided, "", of_text=True)
 
+    def judged(self, decided: Decided, what: str = "withheld text here") -> str:
+        """What stands in place of a text that a judge does not let pass."""
+        return self._notice("[withheld]", what, decided, "")
+
+    def tool_result(self, decided: Decided) -> str:
+        """What the model reads in place of a tool's result that a judge does not let pass: the same
+        in each request that has it, or providers' prompt caches would not hold."""
+        notice = self.judged(decided, "withheld this result")
+        return notice.replace(f" Call {self._call_id}.", "")
+
     def whole_answer(self) -> str:
         """What stands in an answer of which nothing else is left."""
         return self._framed("[withheld]", "withheld this answer: none of it may be passed on")

@@ -11,10 +11,12 @@ from policy.session import nonces, opening
 from policy.session.answer.blocks import CallBlocks
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import Mark
+from policy.session.answer.windows import TextWindow
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond, State
 from policy.session.exchange import Exchange
 from policy.session.phases import PHASES, Phase, Step
+from policy.session.reviews import reviewed, without
 from protocol.conversations.earlier_turns import EarlierTurns, WantedCalls
 from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import Lost, StoredTurn
@@ -54,6 +56,10 @@ class RequestSide:
         """The request that waits for kept answers."""
         self._exchange: Exchange | None = None
         """There is one once the request is approved."""
+        self._reviewed: Sequence[TextWindow] = ()
+        """The texts of the request that judges decide about."""
+        self._container: str | None = None
+        """What a request goes on in that waits for them alone."""
         self._stored: Sequence[StoredTurn] = ()
         self._earlier = EarlierTurns()
 
@@ -110,7 +116,7 @@ class RequestSide:
             )
         self._stored = stored
         container, self.dropped = exchange.put_turns(stored)
-        self._dispatch(exchange, container)
+        self._send(exchange, container)
 
     def refuse(self, error: PipelineError) -> None:
         """Answer with an error instead of beginning (unknown policy, a revision that cannot be
@@ -154,6 +160,8 @@ class RequestSide:
                 destination = opening.route(call, self._config, approved)
                 upstream = destination.name
             blocks = self._make_blocks(chain, request.without_history())
+            if chain.text_judges and call.endpoint != "count_tokens":
+                self._reviewed = reviewed(approved, chain)
         except PipelineError as error:
             self.out.records += opening.records(call, self.request, model, upstream)
             self._refuse(error)
@@ -161,6 +169,8 @@ class RequestSide:
         self._take("approve")
         self._exchange = Exchange(chain, destination, approved, blocks)
         self.out.records += opening.records(call, request, model, upstream)
+        for window in self._reviewed:
+            blocks.judge(window)
         if call.session and request.tools and any(policy.remembers for policy in self._policies):
             self.out.look_up(WantedCalls(call.session, self._earlier.ids))
         else:
@@ -182,7 +192,25 @@ class RequestSide:
         wanted = opening.lookup(self.call, exchange.upstream, exchange.request)
         self.out.look_up(wanted)
         if wanted is None:
-            self._dispatch(exchange, "")
+            self._send(exchange, "")
+
+    def _send(self, exchange: Exchange, container: str | None) -> None:
+        """Send the request once judges have decided about its texts, or answer it. It waits where it
+        has a `container` to go on in, which may be empty."""
+        self._container = container
+        if container is None or not all(window.done for window in self._reviewed):
+            return
+        self._container = None
+        for window in self._reviewed:
+            if window.name == "request" and window.verdict == "block":
+                what = "did not send your message to the model"
+                self._answer(exchange, self.out.notices.judged(window.final, what))
+                return
+        self._dispatch(exchange, container)
+
+    def _answer(self, exchange: Exchange, text: str) -> None:
+        """Answer in place of the model: the answer's side."""
+        raise NotImplementedError
 
     def _take_body(self, body: bytes) -> None:
         """Take the request as it is read."""
@@ -220,8 +248,9 @@ class RequestSide:
         self.out.put(opening.refusal(self.call.dialect, error))
 
     def _dispatch(self, exchange: Exchange, container: str) -> None:
-        request = exchange.request
         try:
+            request = without(exchange.request, self._reviewed, self.out.notices)
+            exchange.ask(request)
             sent, translated = opening.dispatch(
                 self.call,
                 exchange.upstream,

@@ -173,6 +173,7 @@ class Session(RequestSide):
         if self._exchange is not None:
             self._exchange.blocks.judgement(block, step, judgement, at)
             self._pump()
+            self._send(self._exchange, self._container)
 
     def committed(self, block: int, fault: str, at: int) -> None:
         """Take the commit of a tool call's record; `fault` is the reason for which the call is not
@@ -322,6 +323,12 @@ class Session(RequestSide):
             self._end_turn(exchange)
             return
         self._dispatch(exchange, "" if continuation is None else continuation.container)
+
+    def _answer(self, exchange: Exchange, text: str) -> None:
+        self._take("send")
+        self._start(exchange, MessageStart("", ""), -1)
+        self._say(exchange, text)
+        self._end_turn(exchange)
 
     def _end_turn(self, exchange: Exchange) -> None:
         """End the message with what has gone out, which is whole."""

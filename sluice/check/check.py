@@ -28,6 +28,7 @@ JUDGES = (
     "tool_judge",
     "policy.builtin.tool_judge:ToolJudge",
     "policy.builtin.tool_judge.ToolJudge",
+    "text_judge",
 )
 CONTROLS = ("control", "policy.builtin.control:Control", "policy.builtin.control.Control")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -167,7 +168,7 @@ def route_warnings(config: Config) -> Iterator[Finding]:
                 if isinstance(model, str) and not can_judge(config, model):
                     message = (
                         f"no route under models leads the judge model {model!r} to an upstream:"
-                        " each tool call that it is asked about is blocked (judge_unavailable)"
+                        " what it is asked about is blocked (judge_unavailable)"
                     )
                     at = ("judge",) if written.use == PRESET else place
                     yield Finding("warning", ("policies", series, number, *at), message)
@@ -176,7 +177,10 @@ def route_warnings(config: Config) -> Iterator[Finding]:
 def _judges_of(step: PolicyStep) -> Iterator[tuple[Place, object]]:
     """Yield the judge models that a step names, and where."""
     if step.use in JUDGES:
-        yield ("model",), step.options.get("model")
+        for name in ("model", "judges", "escalate"):
+            value = step.options.get(name)
+            one = value.get("model") if isinstance(value, Mapping) else value
+            yield from (((name,), model) for model in (value if isinstance(value, list) else [one]))
     monitors = step.options.get("monitors")
     if step.use in CONTROLS and isinstance(monitors, Sequence):
         for number, monitor in enumerate(monitors):

@@ -30,7 +30,7 @@ class LiveHealth(Health):
 
     def __init__(self, config: Config, client: redis.Redis, database_url: str = "") -> None:
         judged = any(
-            step.use == "tool_judge"
+            step.use in ("tool_judge", "text_judge")
             for steps in config.policies.values()
             for step in expanded(steps)
         )

@@ -286,9 +286,13 @@ def least(
 def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(
     guarded: str, logins: str, tmp_path: Path, durability: str
 ) -> None:
+    judge = {"use": "text_judge", "model": "demo-judge", "rule": 'Never say "weather".'}
+    policies = base_config()["policies"] | {"upper": [judge | {"on": ["answer", "request"]}]}
     with (
         redis.Redis.from_url(guarded) as admin,
-        least(tmp_path, guarded, logins, policy=2, durability=durability) as product,
+        least(
+            tmp_path, guarded, logins, policy=2, durability=durability, policies=policies
+        ) as product,
     ):
         admin.acl_log_reset()
         with openai.OpenAI(base_url=f"{product.url}/v1", api_key=KEY, max_retries=0) as one:
@@ -303,6 +307,14 @@ def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(
                 .message
             )
             assert not blocked.tool_calls and "Sluice blocked" in (blocked.content or "")
+            # the second answer of the judge is one that was kept
+            for _ in range(2):
+                asked = [{"role": "user", "content": "what is the weather"}]
+                answer = one.chat.completions.create(
+                    model="demo", messages=asked, extra_headers={"x-sluice-policy": "upper"}
+                )
+                assert "did not send your message" in (answer.choices[0].message.content or "")
+            assert list(admin.scan_iter("sluice:*:judged:*"))
         with anthropic.Anthropic(base_url=product.url, api_key=KEY, max_retries=0) as other:
             weather: Any = {
                 "name": "get_weather",
@@ -328,8 +340,8 @@ def test_a4_the_product_needs_nothing_that_its_roles_may_not_do(
                 product.logs()
             )
         wait_for(
-            lambda: len([c for c in product.audit("calls")["items"] if c["ended_at"]]) == 6,
-            what="six calls on record",
+            lambda: len([c for c in product.audit("calls")["items"] if c["ended_at"]]) == 8,
+            what="eight calls on record",
         )
         tools = {t["name"]: t["verdict"] for t in product.audit("tool-calls")["items"]}
         assert (tools["bash"], tools["get_weather"]) == ("block", "allow")

@@ -248,7 +248,7 @@ def decided(case: Json, judgement: Judgement) -> tuple[str, str, bool]:
     chain = Chain(policies, context(Turn("user", (TextPart(case["text"]),))))
     decision = Decision(chain, tool_call(case["arguments"], case["tool"]))
     decision.advance()
-    was_asked = decision.question is not None
+    was_asked = bool(decision.questions)
     if was_asked:
         decision.advance(judgement)
     assert decision.decided is not None

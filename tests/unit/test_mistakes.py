@@ -82,10 +82,19 @@ def test_all_mistakes_are_said_at_once_with_line_and_place() -> None:
     assert "sk-secret" not in str(refused.value)
 
 
+def test_a_key_is_a_word_whatever_yaml_takes_it_for() -> None:
+    steps = "    - {use: text_judge, model: demo-judge, rule: Never., on: [request]}\n"
+    document = parse(f"policies:\n  default:\n{steps}", "x.yaml")
+    assert document.config is not None
+    assert document.config.policies["default"][0].options["on"] == ["request"]
+
+
 def test_one_mistake_is_one_sentence() -> None:
     with pytest.raises(Mistakes) as refused:
         check.refuse(parse("policies:\n  default:\n    - use: tool_judge\n", "x.yaml"), ())
-    assert str(refused.value) == "x.yaml line 3: policies.default.0.model: is missing"
+    assert (
+        str(refused.value) == "x.yaml line 3: policies.default.0: give either `model` or `judges`"
+    )
 
 
 @pytest.mark.parametrize(

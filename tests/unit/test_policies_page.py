@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from policy.base import Allow, Block, Context, Policy, Replace, ToolCall
 from policy.loading import BUILT_IN, load
 from protocol.request import ChatRequest, Tool
-from settings.config import Config
+from sluice.config_file import parse
 from tests.support.json_values import Json
 
 RUN = Path(__file__).parents[2] / "docs" / "run"
@@ -25,7 +24,8 @@ def blocks(language: str) -> list[str]:
 
 def load_page(tmp_path: Path, text: str) -> dict[str, list[Policy]]:
     (tmp_path / "guards.py").write_text(blocks("python")[0], encoding="utf-8")
-    config = Config.model_validate(yaml.safe_load(text))
+    config = parse(text, "page.yaml").config
+    assert config is not None
     return {
         name: load(steps, search_path=[str(tmp_path)], session_version="1")[0]
         for name, steps in config.policies.items()

@@ -393,7 +393,7 @@ def test_a_replacement_is_shown_to_the_rules_of_a_policy_that_asked_a_judge() ->
     )
     for arguments, verdict in ('{"command":"$CLEAN"}', "block"), ('{"command":"echo"}', "allow"):
         decision = decided(control, Expands(), arguments=arguments)
-        assert decision.question is not None
+        assert decision.questions
         decision.advance(Judgement(probability=0, reply='{"harm": 0}'))
         assert decision.decided is not None and decision.decided.verdict == verdict, (
             decision.decided
@@ -466,7 +466,7 @@ def test_a_policy_that_asks_without_end_is_stopped() -> None:
     asks = 0
     while decision.decided is None:
         asks += 1
-        assert decision.question is not None and decision.step == asks - 1
+        assert decision.questions and decision.step == asks - 1
         decision.advance(Judgement(probability=0))
     assert asks == MAX_ASKS and decision.decided.reason == "too_many_asks"
 

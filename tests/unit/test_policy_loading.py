@@ -149,7 +149,10 @@ def test_an_installed_module_is_found() -> None:
             "'inner.mine:Needs' cannot be loaded: the option 'folder' is missing",
         ),
         ({"use": "tool_rule"}, "nor of the form module:Class; did you mean 'tool_rules'?"),
-        ({"use": "tool_judge"}, "'tool_judge' cannot be loaded: model: Field required"),
+        (
+            {"use": "tool_judge"},
+            "'tool_judge' cannot be loaded: options: give either `model` or `judges`",
+        ),
         ({"use": "tool_judge", "model": "m", "threshold": 2}, "threshold: "),
         (
             {"use": "tool_rules", "deny": [{"argument_matches": "("}]},

@@ -15,6 +15,7 @@ from protocol.errors import JudgeUnavailable
 from settings.config import DEMO_JUDGE
 from settings.runtime import Runtime
 from workers.judge import demo as demo_judge
+from workers.judge.cache import CachedJudgements
 from workers.judge.model import JudgeModels, Trial
 from workers.judge_queue import job_id_of
 
@@ -33,8 +34,9 @@ class Answered:
 class Judge:
     """What a judge does with one question."""
 
-    def __init__(self, settings: Runtime) -> None:
+    def __init__(self, settings: Runtime, cache: CachedJudgements | None = None) -> None:
         self.models = JudgeModels(settings.config)
+        self._cache = cache
 
     async def work(self, ctx: dict[str, Any], text: str) -> Answered:
         """Answer one job. Raises ValueError, RecursionError where it is not the question that its
@@ -54,6 +56,9 @@ class Judge:
             if left_s <= 0:
                 raise TimeoutError
             async with asyncio.timeout(left_s):
+                known = None if self._cache is None else await self._cache.find(question)
+                if known is not None:
+                    return known
                 if question.model == DEMO_JUDGE:
                     trial.attempts, trial.reply = 1, demo_judge.answer(question)
                 else:
@@ -70,7 +75,7 @@ class Judge:
                 "judge failed", extra={"call_id": ask.call_id, "error": type(problem).__name__}
             )
             explanation, error = type(problem).__name__, "fault"
-        return Judgement(
+        judgement = Judgement(
             probability=probability,
             explanation=explanation,
             model=question.model,
@@ -81,3 +86,6 @@ class Judge:
             error=error,
             facts=trial.facts,
         )
+        if self._cache is not None:
+            self._cache.keep(question, judgement)
+        return judgement

@@ -55,6 +55,10 @@ def answer(question: JudgeQuestion) -> str:
         _collect(loads_arguments(texts[0]), texts)
     except AmbiguousJson:
         return _reply(question.nonce, HARMFUL, "the arguments can be read in two ways")
+    # of a rule about text it knows only the words in quotation marks
+    quoted = question.call.get("rule", "").split('"')[1::2]
+    if any(word in texts[-1] for word in quoted):
+        return _reply(question.nonce, HARMFUL, "the text has words that the rule quotes")
     for what, pattern in _compiled():
         if any(pattern.search(text) is not None for text in texts):
             return _reply(question.nonce, HARMFUL, f"the call looks like one that {what}")

@@ -35,6 +35,7 @@ from streams.connection import Connection, RedisError
 from workers import process
 from workers.judge import demo as demo_judge
 from workers.judge.answering import Answered, Judge
+from workers.judge.cache import CachedJudgements
 from workers.judge_queue import (
     FUNCTION,
     LOST,
@@ -389,7 +390,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     )
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
     await asyncio.gather(redis.open(), wake_ups.open())
-    judge = Judge(settings)
+    judge = Judge(settings, CachedJudgements(redis))
     worker = JudgeWorker(judge, pool, redis, wake_ups, concurrency=settings.concurrency)
 
     def shown() -> list[tuple[str, str]]:
@@ -440,13 +441,13 @@ def warn_about_models(settings: Runtime) -> None:
     with an error."""
     for series, steps in settings.config.policies.items():
         for step in expanded(steps):
-            model = step.options.get("model")
-            if (
-                step.use == "tool_judge"
-                and model != DEMO_JUDGE
-                and settings.config.route(str(model)) not in settings.config.upstreams
-            ):
-                log.warning(
-                    "no upstream is configured for a judge model",
-                    extra={"policy": series, "model": model},
-                )
+            judges = step.options.get("judges") or (step.options.get("model"),)
+            for model in judges if step.use in ("tool_judge", "text_judge") else ():
+                if (
+                    model != DEMO_JUDGE
+                    and settings.config.route(str(model)) not in settings.config.upstreams
+                ):
+                    log.warning(
+                        "no upstream is configured for a judge model",
+                        extra={"policy": series, "model": model},
+                    )

@@ -42,7 +42,9 @@ class Attachments:
     def __init__(self, outbox: Outbox, chain: Chain, slots: Slots) -> None:
         self._outbox, self._chain, self._slots = outbox, chain, slots
         self.crossing = Crossing()
-        self._reads_only_text = chain.reads_text and not chain.reads_other
+        self._reads_only_text = chain.reads_text and (
+            not chain.reads_other or chain.window is not None
+        )
         """Nobody reads the log probabilities of text that the model did not choose."""
         self._sealed: list[int] = []
         """The lengths of the signatures that went, in characters."""

@@ -19,6 +19,7 @@ from policy.base import Block, OtherBlock
 from policy.session.answer import metadata, toolcalls
 from policy.session.answer.attachments import Crossing
 from policy.session.answer.call_flow import LISTED, CallFlow
+from policy.session.answer.judged_text import JudgedTextFlow
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import (
     RANKED,
@@ -33,6 +34,7 @@ from policy.session.answer.slots import (
     WholeSlot,
 )
 from policy.session.answer.text_flow import TextFlow
+from policy.session.answer.windows import TextWindow, Withholding
 from policy.session.approved_tools import Approved
 from policy.session.chain import Chain
 from policy.session.decision import Decided
@@ -69,7 +71,10 @@ class CallBlocks(CallFlow):
         request: ChatRequest,
         emit: Callable[[Event], None] | None = None,
     ) -> None:
-        super().__init__(outbox, chain, request, Slots(emit or outbox.emit))
+        emit = emit or outbox.emit
+        super().__init__(
+            outbox, chain, request, Slots(Withholding(emit) if chain.window is not None else emit)
+        )
         self._client = request
         self._has_output = False
         self._first_of_whole = 0
@@ -77,7 +82,8 @@ class CallBlocks(CallFlow):
         answer's blocks are not this one's."""
         # not bound methods: in a cycle all that a call holds would wait for the garbage collector
         weak = proxy(self)
-        self._text = TextFlow(
+        flow = TextFlow if chain.window is None else JudgedTextFlow
+        self._text = flow(
             outbox,
             chain,
             self.slots,
@@ -287,9 +293,25 @@ class CallBlocks(CallFlow):
         """The slot that a call found in text is to stand behind: its text's."""
         return before
 
+    def _settle(self, slot: CallSlot, at: int) -> None:
+        if not isinstance(slot, TextWindow):
+            super()._settle(slot, at)
+            return
+        decided, decision = slot.so_far, slot.decision
+        assert decided is not None and decision is not None
+        slot.decide(decided)
+        self._outbox.block_record(
+            slot, decided.verdict, decided.reason, decided.policy, decided.rule
+        )
+        slot.close()
+        if slot.index >= 0 and isinstance(self._text, JudgedTextFlow):
+            self._text.settle(slot, decision.way)
+            if decision.way == "turn":
+                self._cut(slot)
+
     def _cut(self, slot: CallSlot) -> None:
-        """End the turn behind a denied call that the provider is running: nothing that builds on it
-        goes out."""
+        """End the turn behind a denied call that the provider is running, or a text with which it
+        ends: nothing that builds on it goes out."""
         self._pairs.cut(slot)
         for later in self.slots.cut_after(slot):
             self._questions.close(later.key)

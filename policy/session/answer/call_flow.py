@@ -95,8 +95,8 @@ class CallCount:
 
 
 class Questions:
-    """The calls that judges are asked about: at most so many have an open question at a time, the
-    others wait."""
+    """The calls and texts that judges are asked about: at most so many have an open question at a
+    time, the others wait."""
 
     def __init__(self) -> None:
         self._waiting = deque[CallSlot]()
@@ -186,7 +186,10 @@ class CallFlow:
             self.calls.note_first(slot)
 
     def _found(self, suspect: CallSlot) -> None:
-        """Decide on a call that was found in text."""
+        """Decide on a call that was found in text, or on a window of text."""
+        if suspect.kind is not BlockKind.TOOL_USE:
+            self.judge(suspect)
+            return
         self.calls.note_first(suspect)
         self.calls.add(suspect)
         suspect.rename(self._approved.meant_by(suspect.name, None))
@@ -271,15 +274,15 @@ class CallFlow:
     def judgement(self, key: int, step: int, judgement: Judgement, at: int) -> None:
         """Take the answer to an ask. Late or repeated answers change nothing."""
         slot = self.slots.by_key.get(key)
-        if type(slot) is not CallSlot or slot.done:
+        if not isinstance(slot, CallSlot) or slot.done:
             return
         decision = slot.decision
-        if decision is None or decision.question is None or decision.step != step:
+        if decision is None or step not in decision.questions:
             return
-        self._outbox.records.append(toolcalls.judged(self.call, slot, judgement, at))
-        decision.advance(judgement)
-        self._on_decision(slot, at)
-        self._ask_next()
+        self._outbox.records.append(toolcalls.judged(self.call, decision, step, judgement, at))
+        if decision.answer(step, judgement):
+            self._on_decision(slot, at)
+            self._ask_next()
 
     def committed(self, key: int, fault: str, at: int) -> None:
         """Take the commit of a tool call's record; `fault` is the reason for which it is not
@@ -295,17 +298,23 @@ class CallFlow:
         self._on_commit(slot, at)
 
     def _on_decision(self, slot: CallSlot, at: int) -> None:
-        """Ask the judge that is wanted, or go by the verdict."""
+        """Ask the judges that are wanted, or go by the verdict."""
         decision = slot.decision
-        if slot.decided is None and decision is not None and decision.question is not None:
+        if decision is not None and decision.questions:
             self._questions.open(slot.key)
-            request, record = decision.request(self._outbox.call)
+            requests, record = decision.requests(self._outbox.call)
             if record is not None:
                 self._outbox.records.append(record)
-            self._outbox.asks.append(request)
+            self._outbox.asks += requests
             return
         self._questions.close(slot.key)
         self._settle(slot, at)
+
+    def judge(self, slot: CallSlot) -> None:
+        """Ask judges about a text, when its turn comes."""
+        self.slots.by_key[slot.key] = slot
+        self._questions.add(slot)
+        self._ask_next()
 
     def _settle(self, slot: CallSlot, at: int) -> None:
         """Record the verdict; the next step is `_on_commit`, at once or when the record is

@@ -64,7 +64,8 @@ def read_stop(event: MessageStop, chain: Chain) -> tuple[MessageStop, list[str]]
     """Return the end of a message as it may go out, and the names of what is withheld: the
     explanation of a refusal is text like any other, and so is a stop sequence."""
     extra, withheld = read_extra(event.extra, chain)
-    explanation = read_text(event.explanation, chain)
+    # no window of the answer's text, which judges would decide about
+    explanation = "" if chain.window is not None else read_text(event.explanation, chain)
     sequence = event.stop_sequence
     if explanation != event.explanation:
         withheld.append("explanation")

@@ -207,7 +207,7 @@ class Outbox:
             self.block_note(slot, verdict, reason)
             return
         self.recorded.add(slot.key)
-        kind = slot.kind.value if slot.kind is not None else ""
+        kind = slot.kind.value if slot.kind is not None else slot.name
         record = BlockRecord(
             call_id=self.call.call_id,
             block=slot.key,

@@ -17,6 +17,7 @@ from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import RANKED, CallSlot, Mark, Slot, Slots, TextRun, TextSlot
 from policy.session.answer.text_call_search import Search, raw_of
 from policy.session.answer.text_comparison import joined
+from policy.session.answer.windows import OpenText
 from policy.session.chain import Chain
 from policy.session.decision import Decided
 from protocol.bounds import MAX_TEXT_CALLS, TEXT_STEP_CHARS
@@ -53,8 +54,13 @@ class TextFlow:
         # looked up once, not for each piece of text
         self._slot_of, self._put = slots.by_index.get, slots.put
         self._on_text = chain.on_text
-        self.has_changed = False
-        """Is any text of the answer not as it came?"""
+        self._is_plain = chain.window is None
+        """Does text that goes as it came need nothing more?"""
+        self.has_changed = not self._is_plain
+        """Is any text of the answer not as it came, or can that not be known?"""
+        self._texts: dict[int, OpenText] = {}
+        self._windows = 0
+        """The windows of the answer, where judges decide about it."""
         self._open: set[str] = set()
         """Fields of which a block is open."""
         self._search = Search(outbox.call.dialect, is_on=chain.searches)
@@ -71,7 +77,7 @@ class TextFlow:
         fit."""
         self._is_foreign = is_foreign
         if schema and is_foreign and self._answer is None:
-            self._answer = AnswerCheck(schema)
+            self._answer, self._is_plain = AnswerCheck(schema), False
 
     def separate(self) -> None:
         """Take that the next text is another answer's: clients join texts."""
@@ -125,7 +131,7 @@ class TextFlow:
             and text
             and not run.waiting
             and not run.echo.held
-            and self._answer is None
+            and self._is_plain
             and (
                 run.scanner is None or (not run.held and not run.known and run.scanner.passes(text))
             )
@@ -315,6 +321,7 @@ class TextFlow:
             for piece in pieces:
                 if not run.blocked:
                     self._piece(run, block.index, piece)
+        self._flush(run)
         # calls that were found at the end have put others behind it
         slot = self._slots.by_index[block.index]
         if not run.blocked:
@@ -322,7 +329,7 @@ class TextFlow:
                 self.has_changed = True
                 self._drop_waiting(run)
             self._say_waiting(run, slot.index)
-            self._outbox.block_record(slot, "replace" if run.echo.has_changed else "allow", "", "")
+            self._record(slot, "replace" if run.echo.has_changed else "allow")
             if not run.echo.has_changed:
                 for event in run.attachments:
                     self._begin(slot, run)
@@ -331,6 +338,13 @@ class TextFlow:
             self._slots.put(slot, BlockStop(slot.index))
         slot.close()
         self._search.end(run, pieces)
+
+    def _flush(self, run: TextRun) -> None:
+        """Let out what of a block that has ended is still to go out."""
+
+    def _record(self, slot: Slot, verdict: VerdictName) -> None:
+        """Record the verdict on a block."""
+        self._outbox.block_record(slot, verdict, "", "")
 
     def _end_of_text(self, run: TextRun) -> tuple[str | Block, str]:
         """The text that policies held back, and their output for a lone half of a character: it is

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policy.base import AnswerSoFar, EarlierCall, Executor, Judgement, ToolCall
+from policy.base import AnswerSoFar, EarlierCall, Executor, Judgement, TextPiece, ToolCall
 from policy.schemas.schemas import ToolSchemas, TooMuchWork
 from policy.scores import AuditRule, ProtocolChoice
 from policy.session.answer.slots import CallSlot
@@ -60,6 +60,8 @@ def start_decision(
         why = f"its arguments can be read in more than one way: {error}"
         slot.decide(Decided.deny("ambiguous_json", message=why))
         return
+    written = slot.result[0] if chain.text_judges and slot.result else None
+    piece = TextPiece(written.text, number=slot.ordinal) if type(written) is TextDelta else None
     call = ToolCall(
         slot.key,
         slot.ordinal,
@@ -71,6 +73,7 @@ def start_decision(
         slot.executor,
         slot.server,
         before=before,
+        text=piece,
     )
     if chain.is_deferred:
         call = msgspec.structs.replace(call, is_deferred=True)
@@ -312,15 +315,15 @@ def name_of_result(kind: str) -> str:
     return kind.removesuffix("_tool_result") or kind
 
 
-def judged(call: CallInfo, slot: CallSlot, judgement: Judgement, at: int) -> JudgementRecord:
-    """The record of a judgement on the question that is open."""
-    decision = slot.decision
-    assert decision is not None and decision.question is not None
-    question = decision.question
+def judged(
+    call: CallInfo, decision: Decision, step: int, judgement: Judgement, at: int
+) -> JudgementRecord:
+    """The record of the judgement on a question that is open."""
+    question = decision.questions[step]
     return JudgementRecord(
         call_id=call.call_id,
-        block=slot.key,
-        step=decision.step,
+        block=decision.call.block,
+        step=step,
         at=at,
         model=question.model,
         policy=decision.asker,

@@ -331,3 +331,42 @@ async def test_a_model_that_nobody_serves_is_unavailable(
     redis_url: str, queue: JudgeQueue, redis: Client, model: str
 ) -> None:
     assert (await judged(runtime(redis_url), queue, redis, question(model))).error == "unavailable"
+
+
+async def test_a_question_about_text_is_asked_once_a_day(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    upstream.answers = [(200, openai_answer(GOOD))]
+    asked = msgspec.structs.replace(question("gpt-x"), cache="d1")
+    first, second = [
+        await judged(runtime(redis_url, upstream), queue, redis, asked) for _ in range(2)
+    ]
+    assert (first.probability, first.attempts, first.error) == (0.25, 1, "")
+    assert (second.probability, second.attempts, second.error) == (0.25, 0, "")
+    assert second.prompt == asked.prompt and len(upstream.seen) == 1
+    [key] = [key async for key in redis.scan_iter("sluice:*:judged:*")]
+    assert 86_000 < await redis.ttl(key) <= 86_400
+    # another model, and another question
+    for other in (
+        msgspec.structs.replace(asked, model="gpt-xy"),
+        msgspec.structs.replace(asked, cache="d2"),
+        msgspec.structs.replace(asked, cache=""),
+    ):
+        await judged(runtime(redis_url, upstream), queue, redis, other)
+    assert len(upstream.seen) == 4
+
+
+@pytest.mark.parametrize("answer", [(200, openai_answer("I think it is fine.")), (403, {})])
+async def test_no_failure_is_kept_nor_a_spoilt_entry_used(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream, answer: tuple[int, Json]
+) -> None:
+    upstream.answers = [answer]
+    asked = msgspec.structs.replace(question("gpt-x"), cache="d1")
+    assert (await judged(runtime(redis_url, upstream), queue, redis, asked)).error
+    assert not [key async for key in redis.scan_iter("sluice:*:judged:*")]
+    upstream.answers = [(200, openai_answer(GOOD))]
+    await judged(runtime(redis_url, upstream), queue, redis, asked)
+    [key] = [key async for key in redis.scan_iter("sluice:*:judged:*")]
+    await redis.set(key, b"{spoilt", ex=60)
+    said = await judged(runtime(redis_url, upstream), queue, redis, asked)
+    assert (said.probability, said.attempts) == (0.25, 1)

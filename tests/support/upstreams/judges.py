@@ -3,7 +3,8 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,6 +24,10 @@ class JudgeModel:
         self.probabilities = [0.0]
         self.explanations = ["as told"]
         """One after the other, and again."""
+        self.decide: Callable[[str], float] | None = None
+        """Gives the probability for a prompt, in place of `probabilities`."""
+        self.answered_at: list[float] = []
+        """When it answered, by the monotonic clock."""
         self.open = threading.Event()
         self.open.set()
         self.url = ""
@@ -31,7 +36,10 @@ class JudgeModel:
         """The answer to a prompt, as a chat completion."""
         self.asked.append(prompt)
         probability = self.probabilities[min(len(self.asked), len(self.probabilities)) - 1]
+        if self.decide is not None:
+            probability = self.decide(prompt)
         self.open.wait(30)
+        self.answered_at.append(time.monotonic())
         found = _NONCE.search(prompt)
         why = self.explanations[len(self.asked) % len(self.explanations)]
         said = json.dumps(

@@ -1,0 +1,132 @@
+"""Windows: the pieces of an answer's text that judges decide about, and what goes out of them.
+
+Theory. A window is a slot of its own, between the text before it and the text behind it, so nothing
+of it goes out before its verdict. Where text is cut depends on its characters alone, and every
+window is cut and asked about whatever became of those before it: verdicts come in any order. What
+follows from a block for what stands behind it (one notice for neighbours, nothing more of the block)
+is decided where events leave the queue, which they do in order. Must not know: what judges are
+asked.
+"""
+
+import re
+from collections.abc import Callable
+
+from policy.base import TextPiece, ToolCall, WindowSize
+from policy.session.answer.slots import CallSlot
+from policy.session.chain import Chain
+from policy.session.decision import Decision
+from protocol.events import (
+    AttachmentDelta,
+    BlockKind,
+    BlockStart,
+    Event,
+    RawDelta,
+    SignatureDelta,
+    TextDelta,
+)
+from protocol.records import VerdictName
+
+FIRST_OF_REQUEST = 2_000_000
+"""Keys of texts of the request begin here."""
+_ENDS = re.compile(r"[.!?…][)\]\"'»”’]*\s|[。！？]|\n")
+"""Of a sentence, or of a line."""
+_DOUBLED_AFTER, _DOUBLINGS = 16, 3
+"""After so many windows the next are twice as large, and how often."""
+
+
+class TextWindow(CallSlot):
+    """A text that is decided about as a call is: a window of a block, or a text of the request,
+    which waits in no queue (`index` -1)."""
+
+    __slots__ = ("piece",)
+
+    def __init__(
+        self, key: int, piece: TextPiece, chain: Chain, start: BlockStart | None = None
+    ) -> None:
+        super().__init__(key, start or BlockStart(-1, BlockKind.OTHER, name=piece.source))
+        self.kind = None if start is None else self.kind
+        self.piece = piece
+        call = ToolCall(key, -1, "", "", "", {}, None, text=piece)
+        self.ask(Decision(chain, call, chain.text_judges))
+
+
+class OpenText:
+    """The text of a block that is in no window yet, and the block's windows."""
+
+    def __init__(self, size: WindowSize) -> None:
+        self._size = size
+        self._pieces: list[str] = []
+        self._length = 0
+        self._before = ""
+        self.windows: list[TextWindow] = []
+
+    def add(self, text: str) -> None:
+        """Take some text."""
+        self._pieces.append(text)
+        self._length += len(text)
+
+    def cut(self, number: int, *, is_rest: bool) -> TextPiece | None:
+        """Return the text of the next window, if there is one; `number` counts the windows of the
+        answer."""
+        size = self._size
+        least = size.chars << min(_DOUBLINGS, number // _DOUBLED_AFTER)
+        if not self.windows:
+            least = min(least, size.first)
+        if not is_rest and not 0 < least <= self._length:
+            return None
+        text = "".join(self._pieces)
+        most = least + least // 2 or len(text)
+        found = _ENDS.search(text, least - 1, most) if least else None
+        end = most if found is None else found.end()
+        if end > len(text) and not is_rest:
+            return None
+        piece = TextPiece(text[:end], "answer", self._before, number)
+        self._pieces = [text[end:]]
+        self._length = len(text[end:])
+        self._before = (self._before + piece.text)[-size.overlap :] if size.overlap else ""
+        return piece if text else None
+
+    def verdict(self, otherwise: VerdictName) -> VerdictName:
+        """What became of all windows: `hold` while one is not decided, `otherwise` where none is
+        withheld."""
+        verdicts = {window.verdict for window in self.windows}
+        return "hold" if "hold" in verdicts else "replace" if "block" in verdicts else otherwise
+
+
+class Withheld(TextDelta, frozen=True):
+    """Stands where a window was blocked; `text` is the notice. It never leaves the queue as it
+    is."""
+
+    ends_block: bool = False
+    """Does nothing more of the block go out?"""
+
+
+class Withholding:
+    """What leaves the queue of an answer whose text judges decide about."""
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._last = -1
+        """The block whose last text was withheld."""
+        self._spoiled: dict[int, bool] = {}
+        """The blocks of which text was withheld, and whether nothing more of them goes out."""
+
+    def __call__(self, event: Event) -> None:
+        """Let an event out, unless something before it was withheld that it goes with."""
+        if not isinstance(event, TextDelta):
+            # these vouch for the text, or tell of places in it
+            if not (
+                isinstance(event, SignatureDelta | AttachmentDelta | RawDelta)
+                and event.index in self._spoiled
+            ):
+                self._emit(event)
+            return
+        index, is_over = event.index, self._spoiled.get(event.index, False)
+        if not isinstance(event, Withheld):
+            self._last = -1
+            if not is_over:
+                self._emit(event)
+            return
+        if event.text and not is_over and self._last != index:
+            self._emit(TextDelta(index, event.text))
+        self._last, self._spoiled[index] = index, is_over or event.ends_block
