@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Annotated, Literal, Self
 
 import msgspec
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from policy.base import ALLOW, Allow, AskJudge, Block, Judgement, JudgeQuestion
 from policy.protocols import figure
@@ -29,9 +29,10 @@ class Escalation(BaseModel, extra="forbid", frozen=True):
     """It is asked where the highest probability (`score: mean`: the mean) lies between these."""
 
 
-class PanelOptions(BaseModel, extra="forbid", frozen=True):
+class PanelOptions(BaseModel):
     """Who judges, and when that blocks."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
     model: str = ""
     """The judge: `demo-judge`, or a model that `models` routes. Either this or `judges`."""
     judges: Annotated[tuple[_Model, ...], Field(max_length=MAX_JUDGES)] = ()

@@ -317,23 +317,19 @@ def test_what_upstream_did_not_finish_is_withheld_and_the_rest_goes_out() -> Non
 def thinking(text: str) -> list[bytes]:
     block = {"type": "thinking", "thinking": ""}
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []}
-    return [
-        frames(event)
-        for event in (
-            {"type": "message_start", "message": message | {"usage": {"input_tokens": 1}}},
-            {"type": "content_block_start", "index": 0, "content_block": block},
-            *(
-                {"type": "content_block_delta", "index": 0, "delta": delta}
-                for delta in (
-                    {"type": "thinking_delta", "thinking": text},
-                    {"type": "signature_delta", "signature": "c2ln"},
-                )
-            ),
-            {"type": "content_block_stop", "index": 0},
-            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {}},
-            {"type": "message_stop"},
-        )
+    deltas: list[Json] = [
+        {"type": "thinking_delta", "thinking": text},
+        {"type": "signature_delta", "signature": "c2ln"},
     ]
+    events: list[Json] = [
+        {"type": "message_start", "message": message | {"usage": {"input_tokens": 1}}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {}},
+        {"type": "message_stop"},
+    ]
+    return [frames(event) for event in events]
 
 
 @pytest.mark.parametrize(("probability", "goes"), [(0.0, True), (BAD, False)])
@@ -351,7 +347,7 @@ def test_reasoning_is_judged_and_signed_only_where_it_passed(
         dialect="anthropic",
     )
     made.feed(thinking("I think of x. "))
-    assert not made.text and "c2ln" not in repr(made.outputs)
+    assert "think of" not in made.text and "c2ln" not in repr(made.outputs)
     made.judge(made.asks[0], probability)
     assert (made.text == "I think of x. ", "c2ln" in repr(made.outputs)) == (goes, goes)
     assert "Sluice" not in made.text and made.end == "complete"

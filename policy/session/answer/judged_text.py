@@ -68,8 +68,9 @@ class JudgedTextFlow(TextFlow):
         else:
             self._outbox.lose()
             notices = self._outbox.notices
-            least = notices.least(of_call=False)
-            notice = metadata.read_notice(notices.judged(decided), self._chain, least)
+            notice = metadata.read_notice(
+                notices.judged(decided), self._chain, notices.least(of_call=False)
+            )
             # reasoning has none
             notice = f"\n{notice}\n" if window.kind is BlockKind.TEXT else ""
             self._slots.put(window, Withheld(index, notice, way == "block"))
