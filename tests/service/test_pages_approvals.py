@@ -155,3 +155,11 @@ def test_a_page_hears_of_what_changes(product: Product, ann: httpx.Client) -> No
         assert next(lines) == f'data: "{known[1]}"'
         ask(product.database_url, "apr_5", key_id="x")
         assert next(lines) != f'data: "{known[1]}"'
+
+
+def test_who_voted_sees_that_another_is_needed(product: Product, ann: httpx.Client) -> None:
+    ask(product.database_url, "apr_6", need=2, key_id="x")
+    assert "0 of 2 approvals" in ann.get("/debug/approvals/apr_6").text
+    assert decide(ann, "apr_6", decision="approve").status_code == 303
+    page = ann.get("/debug/approvals/apr_6").text
+    assert "Another approver is needed" in page and "1 of 2 approvals" in page
