@@ -327,14 +327,17 @@ class DenyRule(AskRule):
         return self
 
 
+Approver = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
+
+
 class ApprovalOptions(StrictOptions):
     """How people decide about the calls that rules ask about (docs/run/approvals.md)."""
 
     need: Annotated[int, Field(ge=1, le=2)] = 1
     """How many people must approve: 1 or 2. One denial denies."""
-    approvers: Annotated[tuple[Name, ...], Field(max_length=MAX_RULES)] = ()
-    """Names of keys and people who may decide. They also need the role `approver`. Unset: everybody
-    with that role."""
+    approvers: Annotated[tuple[Approver, ...], Field(max_length=MAX_RULES)] = ()
+    """Names of keys, and of people as the pages show them, who may decide. They also need the role
+    `approver`. Unset: everybody with that role."""
     hold_s: Annotated[int, Field(ge=0, le=600)] = 50
     """Seconds that the client's answer waits for a decision. Then the turn ends with a notice, and
     an identical call later takes the decision. A key's own `hold_s` takes precedence."""
