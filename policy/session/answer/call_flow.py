@@ -6,8 +6,6 @@ that the provider runs waits for its result, too, because the API takes neither 
 or is cut off by its block. Must not know: how events of text and of whole blocks are taken.
 """
 
-from collections import deque
-from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from policy.base import NOTHING_BEFORE, Judgement
@@ -15,6 +13,7 @@ from policy.judging.answer_so_far import AnswerHistory
 from policy.schemas.schemas import ToolSchemas
 from policy.session.answer import metadata, toolcalls
 from policy.session.answer.attachments import Attachments
+from policy.session.answer.call_count import CallCount, Questions
 from policy.session.answer.call_pairs import Pairs
 from policy.session.answer.ids import CallIds
 from policy.session.answer.outbox import Outbox
@@ -22,8 +21,8 @@ from policy.session.answer.slots import CallSlot, Mark, Slots
 from policy.session.answer.toolcalls import ProviderCall
 from policy.session.approved_tools import Approved
 from policy.session.chain import Chain
-from policy.session.decision import Decided, Decision
-from protocol.bounds import MAX_OPEN_ASKS, MAX_TOOL_CALLS
+from policy.session.decision import Decided
+from protocol.bounds import MAX_TOOL_CALLS
 from protocol.errors import RemoteProtocolError
 from protocol.events import ArgumentsDelta, BlockKind, BlockStart, BlockStop
 from protocol.records import ApprovalUseRecord, ToolReleaseRecord
@@ -56,80 +55,6 @@ _PHASES: Final[dict[tuple[Phase, Step], Phase]] = {
     ("cut", "end"): "cut",
     ("cut", "cut"): "cut",
 }
-
-
-class CallCount:
-    """The calls of an answer, counted. `first` is the key of the client's first call, `survivors`
-    are those that go out to the client."""
-
-    def __init__(self) -> None:
-        self.number, self.first, self.survivors = 0, -1, 0
-        self.held = 0
-        """The size of incomplete calls, on all of which one step may decide."""
-
-    def add(self, slot: CallSlot) -> None:
-        """Number a call."""
-        slot.number(self.number)
-        self.number += 1
-
-    def note_first(self, slot: CallSlot) -> None:
-        """Take a call of the client's."""
-        self.first = slot.key if self.first < 0 else self.first
-
-    def begin_answer(self) -> None:
-        """Let the next call of the client's be its first."""
-        self.first = -1
-
-    def hold(self, size: int) -> None:
-        """Take that so much more is held, or less where it is below 0."""
-        self.held += size
-
-    def survive(self, slot: CallSlot) -> None:
-        """Take that a call goes out to the client."""
-        self.survivors += 1
-        slot.survive()
-
-    def lose(self) -> None:
-        """Take that one of them was cut off."""
-        self.survivors -= 1
-
-
-class Questions:
-    """The calls and texts that judges are asked about: at most so many have an open question at a
-    time, the others wait."""
-
-    def __init__(self) -> None:
-        self._waiting = deque[CallSlot]()
-        self._open = set[int]()
-
-    def add(self, slot: CallSlot) -> None:
-        """Let a call wait for its turn to be asked about."""
-        self._waiting.append(slot)
-
-    def due(self) -> Iterator[tuple[CallSlot, Decision]]:
-        """Give the calls that may be asked about now, in their order."""
-        while self._waiting and len(self._open) < MAX_OPEN_ASKS:
-            slot = self._waiting.popleft()
-            if not slot.done and slot.decision is not None:
-                yield slot, slot.decision
-
-    def open(self, key: int) -> None:
-        """Take that a judge is asked about this call."""
-        self._open.add(key)
-
-    def close(self, key: int) -> None:
-        """Take that none is, any more."""
-        self._open.discard(key)
-
-    @property
-    def waiting(self) -> list[int]:
-        """The calls that wait for their turn."""
-        return [slot.key for slot in self._waiting if not slot.done]
-
-    @property
-    def is_any_open(self) -> bool:
-        """Does a judge still have to answer?"""
-        return bool(self._open)
 
 
 class CallFlow:
