@@ -47,7 +47,7 @@ from db.read.usage import parse_usage, usage
 from db.write.approvals import NO_APPROVAL, decide
 from db.write.reviews import add_review
 from pages.audit.debug import debug_lines, door
-from pages.audit.openapi import DECISION, REVIEW, Offer, document
+from pages.audit.openapi import AUDITORS, DECISION, REVIEW, Offer, document
 from pages.audit.reviews import auditor_of, read_decision_body, read_review
 from pages.http.recorded_access import RecordedReads, record_read
 from pages.http.replies import PieceResponse, first_and_others
@@ -115,27 +115,23 @@ def make_audit(settings: Runtime, authenticate: Authenticate) -> AuditApi:
     )
 
 
-async def require_key(request: Request) -> Key:
-    """Return the caller's key. Raises Unauthenticated without a valid one."""
+async def require_role(request: Request) -> Key:
+    """Return the caller's key. Raises Unauthenticated without a valid one, Forbidden without a role
+    that the endpoint is for: `auditor`, where it says nothing else (`Offer.roles`)."""
     audit: AuditApi = request.app.state.audit
     pending_key = audit.authenticate(request.headers.raw)
     key = await pending_key if inspect.isawaitable(pending_key) else pending_key
     if key is None:
         raise refusal(request.headers.raw)
+    roles = _roles_by_endpoint().get(request.scope["endpoint"], AUDITORS)
+    if not {*roles} & {*key.roles}:
+        named = " or ".join(map(repr, roles))
+        raise Forbidden(f"this key does not have the role {named}", code="wrong_role")
     request.state.key = key
     return key
 
 
-Caller = Annotated[Key, Depends(require_key)]
-
-
-def _require(roles: Sequence[Role]) -> Callable[[Key], None]:
-    def check(caller: Caller) -> None:
-        if not {*roles} & {*caller.roles}:
-            named = " or ".join(map(repr, roles))
-            raise Forbidden(f"this key does not have the role {named}", code="wrong_role")
-
-    return check
+Caller = Annotated[Key, Depends(require_role)]
 
 
 def _reader(request: Request) -> AuditReader:
@@ -159,7 +155,7 @@ CallId = Annotated[UUID, Depends(_call_id)]
 
 
 def _make_app(audit: AuditApi) -> FastAPI:
-    guards = [Depends(require_key)]
+    guards = [Depends(require_role)]
     app = FastAPI(
         title="Sluice audit",
         docs_url=None,
@@ -260,10 +256,13 @@ def _offers() -> list[Offer]:
 def _make_router() -> APIRouter:
     router = APIRouter(prefix="/audit")
     for route in _offers():
-        # of each route: none can forget it
-        guard = Depends(_require(route.roles))
-        router.add_api_route(route.path, route.endpoint, dependencies=[guard], **route.options)
+        router.add_api_route(route.path, route.endpoint, **route.options)
     return router
+
+
+@cache
+def _roles_by_endpoint() -> dict[Callable[..., object], Sequence[Role]]:
+    return {route.endpoint: route.roles for route in _offers()}
 
 
 @cache

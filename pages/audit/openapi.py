@@ -97,6 +97,9 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
+AUDITORS: tuple[Role, ...] = ("auditor",)
+
+
 class Offer(NamedTuple):
     """A route: its path below /audit, its handler, the filters that it takes, and its purpose."""
 
@@ -107,7 +110,7 @@ class Offer(NamedTuple):
     answer: Literal["page", "object", "lines"] = "object"
     body: JsonObject | None = None
     """The schema of what is posted."""
-    roles: tuple[Role, ...] = ("auditor",)
+    roles: tuple[Role, ...] = AUDITORS
     """A key needs one of them."""
 
     @property

@@ -114,6 +114,8 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "7",
         "--keepalive-s",
         "5",
+        "--hold-s",
+        "0",
         "--project",
         "/srv/app, /srv/lib",
     )
@@ -123,6 +125,7 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "server_tools": ["mcp"],
         "calls": 7,
         "keepalive_s": 5,
+        "hold_s": 0,
         "project": "/srv/app, /srv/lib",
     }
     assert settings.keys() == SETTINGS.keys()

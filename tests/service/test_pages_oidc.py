@@ -149,11 +149,15 @@ def test_roles_are_those_of_the_claim(product: Product, provider: LyingProvider)
     with visitor(product) as boss:
         assert answered(boss, provider, "boss").status_code == 200
         assert boss.get("/debug/reads").status_code == 200
+    provider.change = lambda claims: claims | {"groups": ["deciders"]}
+    with visitor(product) as decider:
+        assert answered(decider, provider, "ann").status_code == 200
+        assert decider.get("/debug/approvals").status_code == 200
+        assert decider.get("/debug/calls").status_code == 403
     for groups in (
         [],
         ["strangers"],
         "strangers",
-        ["deciders"],
         None,
         {"readers": 1},
         [["readers"]],

@@ -16,7 +16,11 @@ KEYS = {
     b"aud": Key(name="a", sha256="0" * 64, roles=("auditor",)),
     b"cli": Key(name="c", sha256="1" * 64),
 }
-IDS = {"call_id": "01990000-0000-7000-8000-00000000abcd", "block": "1"}
+IDS = {
+    "call_id": "01990000-0000-7000-8000-00000000abcd",
+    "block": "1",
+    "approval_id": "apr_1",
+}
 ROUTES = [
     (min(route.methods or ()), route.path.format(**IDS))
     for route in _make_router().routes

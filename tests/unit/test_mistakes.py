@@ -56,8 +56,8 @@ EXPECTED = [
     "line 12: limits.body_bytes: must be a whole number",
     "line 12: limits.event_byte: is not known; did you mean 'event_bytes'?",
     (
-        "line 14: keys.0.roles.0: must be 'client', 'auditor', 'admin' or 'monitor'; did you mean"
-        " 'client'?"
+        "line 14: keys.0.roles.0: must be 'client', 'auditor', 'admin', 'monitor' or 'approver';"
+        " did you mean 'client'?"
     ),
     (
         "line 14: keys.0.policies.0: the policy 'defualt' is not under policies; did you mean"

@@ -27,7 +27,7 @@ def load_page(tmp_path: Path, text: str) -> dict[str, list[Policy]]:
     config = parse(text, "page.yaml").config
     assert config is not None
     return {
-        name: load(steps, search_path=[str(tmp_path)], session_version="1")[0]
+        name: load(steps, search_path=[str(tmp_path)], session_version="1", redact_key="k" * 32)[0]
         for name, steps in config.policies.items()
     }
 
