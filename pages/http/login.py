@@ -66,7 +66,7 @@ class Attempts:
         ):
             wait_s = max(1, round(self._wrong[0][0] + WINDOW_S - now))
             raise RateLimited(
-                "too many wrong keys; try again in a minute",
+                "too many logins failed; try again in a minute",
                 code="too_many_logins",
                 retry_after_s=wait_s,
             )

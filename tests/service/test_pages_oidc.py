@@ -310,6 +310,7 @@ def test_an_answer_that_is_not_the_provider_s_logs_nobody_in(
             del sent["code"]
         refused = ann.get(DONE, params=sent, headers=NAVIGATED)
         assert refused.status_code == 400 and not is_in(ann)
+        assert answer.get("error", "") in refused.text and answer.get("error", "") in product.logs()
         twice = f"{DONE}?code=a&code=b&state={asked['state']}"
         assert ann.get(twice, headers=NAVIGATED).status_code == 400
 

@@ -11,16 +11,18 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
+from joserfc import jwk
 from pydantic import ValidationError
 from starlette.requests import Request
 
 from db.page_sessions import PageSessions
 from pages.http.login import Logins
 from pages.http.oidc import fetch as fetching
+from pages.http.oidc import provider as providing
 from pages.http.oidc.endpoints import OidcPages
 from pages.http.oidc.fetch import MAX_ANSWER_BYTES, ProviderAway, fetch
 from pages.http.oidc.provider import Provider
-from pages.http.oidc.tokens import LoginRefused, person_of
+from pages.http.oidc.tokens import LoginRefused, person_of, verified
 from pages.http.request_checks import Head, Site
 from pages.http.visit import begin_visit
 from settings.config import Config
@@ -93,6 +95,35 @@ async def test_a_provider_has_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
                 await fetch(url, {})
     with pytest.raises(ProviderAway):
         await fetch("http://127.0.0.1:1/x", {})
+
+
+@pytest.mark.parametrize("url", ["https://[abc/", "https://127.0.0.1:x/", "https://a@127.0.0.1/"])
+async def test_an_address_that_is_none_is_an_error(url: str) -> None:
+    with pytest.raises(ProviderAway):
+        await fetch(url, {})
+
+
+async def test_who_waits_for_a_provider_that_hangs_waits_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "ANSWER_S", 0.2)
+    monkeypatch.setattr(providing, "FRESH_S", 0.1)
+    asked = 0
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read()
+        writer.close()
+
+    server, url = await served(hang)
+    async with server:
+        provider = Provider(oidc_of(url, tmp_path))
+        waited = await asyncio.gather(
+            *(provider.login_url({}) for _ in range(20)), return_exceptions=True
+        )
+    assert asked == 1
+    assert {str(one) for one in waited} == {"the provider cannot be asked now (TimeoutError)"}
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -210,6 +241,18 @@ def test_people_need_an_address_to_come_back_to(tmp_path: Path) -> None:
         parse_config(file, "a file")
     url = {"pages": {"url": "https://sluice.example"}, "login": {"oidc": oidc}}
     assert isinstance(parse_config(json.dumps(url), "a file"), Config)
+
+
+async def test_what_is_wrong_with_a_token_is_said(lying: LyingProvider, tmp_path: Path) -> None:
+    oidc, keys = oidc_of(lying.issuer, tmp_path), jwk.KeySet([lying.key])
+    right = lying.signed(lying.claims("ann"))
+    for token, fault in (
+        (right[:-6] + "AAAAAA", "BadSignatureError"),
+        ("a.b.c", "Invalid header"),
+        (lying.signed(lying.claims("ann", aud="other")), "'aud'"),
+    ):
+        with pytest.raises(LoginRefused, match=f"is not valid: .*{fault}"):
+            verified(token, keys, oidc)
 
 
 async def test_a_claim_is_found_by_its_name_or_on_the_way_to_it(

@@ -73,13 +73,17 @@ class OidcPages:
             message = "this is no answer to a login that began in this browser within ten minutes"
             return self._refused(next_, LoginRefused(message))
         try:
-            if "code" not in answer or answer.get("iss", issuer) != issuer:
-                raise LoginRefused("the provider did not log you in, or this is another's answer")
+            if answer.get("iss", issuer) != issuer:
+                raise LoginRefused("this is the answer of another provider")
+            if "code" not in answer:
+                reason = answer.get("error", "it sent no code")[:64]
+                raise LoginRefused(f"the provider did not log you in ({reason})")
             asked = {"code": answer["code"], "redirect_uri": self._url + links.OIDC_DONE}
             asked["code_verifier"] = flow
             ask = partial(self._provider.person, asked, _hashed(f"nonce {flow}"))
             agent = head.headers.get("user-agent", "")
             login = await self._logins.begin_person(ask, head.address, agent)
+            visit.login = self._logins.key_of(login)
             # by a request of our own: a browser that comes from elsewhere keeps the cookie back
             response = html(plain_pages.onward(next_))
             add_cookie(response, site, site.cookie, login, self._oidc.login_s, is_hidden=True)
@@ -96,7 +100,9 @@ class OidcPages:
         return Response()
 
     def _refused(self, next_: str, error: PipelineError) -> Response:
-        log.warning("no login by OpenID Connect", extra={"code": error.error_code})
+        # of the provider's answer only names of claims, and of errors in one word
+        fields = {"code": error.error_code, "reason": error.message}
+        log.warning("no login by OpenID Connect", extra=fields)
         page = plain_pages.login(next_, self._url + links.OIDC, fault=error.message)
         return html(page, error.http_status)
 

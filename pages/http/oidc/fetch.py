@@ -34,23 +34,29 @@ async def fetch(
 ) -> dict[str, Any]:
     """Return the JSON object at an address, whatever its status; `form` is sent with POST. Raises
     ProviderAway."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            answer = await _exchanged(url, headers, form or {})
+            return msgspec.json.decode(answer, type=dict[str, Any])
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
+        # a time-out is an OSError too
+        raise ProviderAway(f"the provider cannot be asked now ({type(error).__name__})") from error
+
+
+async def _exchanged(url: str, headers: Mapping[str, str], form: Mapping[str, str]) -> bytes:
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.netloc, timeout=ANSWER_S)
 
     def exchange() -> bytes:
         target = parts._replace(scheme="", netloc="").geturl() or "/"
-        body, sent = urlencode(form or {}), {"content-type": _FORM, **headers}
+        body, sent = urlencode(form), {"content-type": _FORM, **headers}
         connection.request("POST" if form else "GET", target, body or None, sent)
         with contextlib.closing(connection), connection.getresponse() as answer:
             return answer.read(MAX_ANSWER_BYTES)
 
     try:
-        async with asyncio.timeout(ANSWER_S):
-            return msgspec.json.decode(await asyncio.to_thread(exchange), type=dict[str, Any])
-    except (OSError, HTTPException, ValueError, RecursionError) as error:
-        # a time-out is an OSError too
-        raise ProviderAway(f"the provider cannot be asked now ({type(error).__name__})") from error
+        return await asyncio.to_thread(exchange)
     finally:
         # the thread may still wait for it
         with contextlib.suppress(OSError, AttributeError):

@@ -7,7 +7,6 @@ Must not know: requests of browsers, logins.
 """
 
 import asyncio
-import contextlib
 import os
 import re
 import time
@@ -37,7 +36,7 @@ class Provider:
 
     def __init__(self, oidc: Oidc) -> None:
         self._oidc = oidc
-        self._known: tuple[dict[str, Any], KeySet] | None = None
+        self._known: tuple[dict[str, Any], KeySet] | ProviderAway = ProviderAway("not asked yet")
         self._read_at, self._reading = -FRESH_S, asyncio.Lock()
 
     async def login_url(self, asked: Mapping[str, str]) -> str:
@@ -85,18 +84,27 @@ class Provider:
         """Return the discovery document and the keys."""
         async with self._reading:
             if time.monotonic() - self._read_at >= FRESH_S:
-                self._read_at, self._known = time.monotonic(), None
-                issuer = self._oidc.issuer
-                url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-                metadata = await fetch(url, {})
-                if metadata.get("issuer") != issuer:
-                    raise ProviderAway("the provider's discovery document names another issuer")
-                keys: Any = await fetch(_address(metadata, "jwks_uri"), {})
-                with contextlib.suppress(JoseError, ValueError, TypeError, KeyError):
-                    self._known = metadata, KeySet.import_key_set(keys)
-            if self._known is None:
-                raise ProviderAway("the provider has no keys that can be read")
+                try:
+                    self._known = await self._asked()
+                except ProviderAway as error:
+                    self._known = error
+                # from now: who waited here while it did not answer need not wait for it again
+                self._read_at = time.monotonic()
+            if isinstance(self._known, ProviderAway):
+                raise ProviderAway(self._known.message) from self._known
             return self._known
+
+    async def _asked(self) -> tuple[dict[str, Any], KeySet]:
+        issuer = self._oidc.issuer
+        url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+        metadata = await fetch(url, {})
+        if metadata.get("issuer") != issuer:
+            raise ProviderAway("the provider's discovery document names another issuer")
+        keys: Any = await fetch(_address(metadata, "jwks_uri"), {})
+        try:
+            return metadata, KeySet.import_key_set(keys)
+        except (JoseError, ValueError, TypeError, KeyError) as error:
+            raise ProviderAway("the provider has no keys that can be read") from error
 
 
 def _address(metadata: Mapping[str, Any], name: str) -> str:

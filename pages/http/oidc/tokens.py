@@ -93,6 +93,6 @@ def verified(token: str, keys: jwk.KeySet, oidc: Oidc, **wanted: object) -> dict
         jwt.JWTClaimsRegistry(leeway=LEEWAY_S, **options).validate(claims)
     except (JoseError, ValueError, TypeError, RecursionError) as error:
         # it says which claim or what of the signature, and nothing of the content
-        reason = getattr(error, "description", type(error).__name__)
+        reason = getattr(error, "description", "") or type(error).__name__
         raise LoginRefused(f"the provider's answer is not valid: {reason}") from error
     return claims
