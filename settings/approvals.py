@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from protocol.requests.addresses import check_base_url
 
 MOST_TARGETS = 16
+PUBLIC_URL = r"^(https?://[!-~]{1,1000}[^/])?$"
 
 
 def _check_url(url: str) -> str:
@@ -42,7 +43,7 @@ class Approvals(BaseModel):
     """Notices of tool calls that wait for people (docs/run/approvals.md)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    public_url: Annotated[str, Field(pattern=r"^(https?://[!-~]{1,1000}[^/])?$")] = ""
+    public_url: Annotated[str, Field(pattern=PUBLIC_URL)] = ""
     """The address at which people reach `/debug`; links in notices begin with it."""
     notify: Annotated[tuple[Notified, ...], Field(max_length=MOST_TARGETS)] = ()
     """Who is notified when a request is made, and when it ends."""

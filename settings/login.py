@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-_ISSUER = (
+ISSUER = (
     r"^(https://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])"
     r"|http://(localhost|127(\.[0-9]{1,3}){3}|\[::1\]))(:[0-9]{1,5})?(/[A-Za-z0-9._~%/-]{0,500})?$"
 )
@@ -21,7 +21,7 @@ class Oidc(BaseModel):
     Needs `pages.url`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    issuer: Annotated[str, Field(pattern=_ISSUER)]
+    issuer: Annotated[str, Field(pattern=ISSUER)]
     """Its issuer, exactly as its tokens name it; `http://` on this machine alone."""
     client_id: Claim
     """The name of Sluice there."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?)?$"
+URL = r"^(https?://([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?)?$"
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -40,7 +40,7 @@ class Pages(BaseModel):
     port: Annotated[int, Field(ge=1, le=65535)] = 8081
     """The port to listen on then. If `host` and `port` are the address of SLUICE_PAGES_URL, it
     serves gateways and browsers there."""
-    url: Annotated[str, Field(pattern=_URL)] = ""
+    url: Annotated[str, Field(pattern=URL)] = ""
     """The address for browsers, if it is not the gateway's own, as behind a TLS proxy:
     `https://HOST[:PORT]`. The pages accept this host name besides the machine's own."""
     trusted_proxies: Annotated[tuple[str, ...], Field(max_length=16)] = ()

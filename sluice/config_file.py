@@ -14,7 +14,7 @@ from settings.config_faults import Place, faults_between
 from sluice.config_mistakes import Finding, Mistakes, findings, locate
 from sluice.errors import SettingsError
 
-SECTIONS = "upstreams, models, policies, limits, keys, pages, login"
+SECTIONS = "upstreams, models, policies, limits, keys, pages, login, approvals"
 
 
 @dataclass(frozen=True, slots=True)

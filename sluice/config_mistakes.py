@@ -15,6 +15,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from settings import approvals, login, pages
 from settings.config_faults import Faults, Place, did_you_mean
 from sluice.errors import SettingsError
 
@@ -62,6 +63,11 @@ _FORMS = {
     ),
     r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}$": "the name of a header",
     r"^[a-z0-9_]{1,64}$": "1 to 64 lower-case letters, digits and `_`",
+    login.ISSUER: (
+        "the provider's issuer, https:// and a host (http:// on this machine alone), without a query"
+    ),
+    pages.URL: "an address without a path: https://HOST[:PORT]",
+    approvals.PUBLIC_URL: "an address that does not end in a slash: https://HOST[:PORT]",
 }
 """What the patterns of the configuration's texts mean."""
 _WORD = re.compile(r"[A-Za-z0-9_.:]{1,100}")

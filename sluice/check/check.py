@@ -43,6 +43,7 @@ def examine(
     if document.config is not None:
         config = document.config
         general = [*upstream_mistakes(config), *warnings(config, environment), *_unused(config)]
+        general += secret_warnings(config, environment)
         all_findings += [replace(finding, line=document.line(finding.place)) for finding in general]
     return sorted(all_findings, key=lambda finding: finding.line)
 
@@ -98,14 +99,11 @@ def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
     nothing is."""
     from providers.google_token import read_account
 
+    if fault := unreadable(file):
+        return fault
     try:
-        Path(file).read_text(encoding="utf-8")
         if setting == "credentials_file" and upstream.door == "vertex":
             read_account(file)
-    except (OSError, UnicodeDecodeError) as error:
-        return (
-            f"{file} cannot be read here: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
-        )
     except ValueError as error:
         return f"{file} {error}"
     if setting == "credentials_file" and upstream.door == "bedrock":
@@ -115,6 +113,16 @@ def file_mistake(upstream: Upstream, setting: str, file: str) -> str:
             read_key(upstream)
         except UpstreamTokenMissing as error:
             return error.message
+    return ""
+
+
+def unreadable(file: str) -> str:
+    """Return why a file of text cannot be read, empty where it can."""
+    try:
+        Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        return f"{file} cannot be read here: {reason}"
     return ""
 
 
@@ -139,6 +147,9 @@ def start_warnings(config: Config, role: str) -> list[Finding]:
             return [*policy_warnings(config), *route_warnings(config)]
         case "judge":
             return [*route_warnings(config), *key_warnings(config)]
+        case "pages" | "audit":
+            section = "login" if role == "pages" else "approvals"
+            return [found for found in secret_warnings(config) if found.place[0] == section]
         case _:
             return []
 
@@ -236,6 +247,32 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
                     ("upstreams", name, setting),
                     f"{file} is empty: put the secret into it",
                 )
+
+
+def secret_warnings(
+    config: Config, environment: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Yield secrets of logins and of notices that are not where the file says. The pages and audit
+    writers need them, which may run elsewhere."""
+    known = os.environ if environment is None else environment
+    oidc, nobody = config.login.oidc, "without it nobody can log in at the provider"
+    named: list[tuple[Place, str, str]] = [
+        (("approvals", "notify", number, "secret_env"), to.secret_env, "without it none is sent")
+        for number, to in enumerate(config.approvals.notify)
+        if to.secret_env
+    ]
+    if oidc is not None and oidc.client_secret_env is not None:
+        named.append((("login", "oidc", "client_secret_env"), oidc.client_secret_env, nobody))
+    for place, variable, effect in named:
+        if not known.get(variable):
+            message = f"{named_variable(str(place[-1]), variable)} is not set here; {effect}"
+            yield Finding("warning", place, message)
+    file = "" if oidc is None else oidc.client_secret_file or ""
+    fault = unreadable(file) if file else ""
+    if file and _is_empty(file):
+        fault = f"{file} is empty"
+    if fault:
+        yield Finding("warning", ("login", "oidc", "client_secret_file"), f"{fault}; {nobody}")
 
 
 def _is_empty(file: str) -> bool:

@@ -298,6 +298,45 @@ def test_a_key_file_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
     assert said(text) == []
 
 
+def test_secrets_of_logins_and_notices_that_are_not_there_are_said(tmp_path: Path) -> None:
+    text = (
+        "pages: {url: 'https://s.example'}\n"
+        "login: {oidc: {issuer: 'https://i.example', client_id: s, roles: {r: [auditor]}, SECRET}}\n"
+        "approvals: {public_url: 'https://s.example', notify: [{name: ops, url: 'http://h/', "
+        f"secret_env: HOOK}}]}}\n{DECIDES}"
+    )
+    by_name = text.replace("SECRET", "client_secret_env: ID_SECRET")
+    assert said(by_name) == [
+        "warning 2: login.oidc.client_secret_env: the variable ID_SECRET is not set here; without"
+        " it nobody can log in at the provider",
+        "warning 3: approvals.notify.0.secret_env: the variable HOOK is not set here; without it"
+        " none is sent",
+    ]
+    assert said(by_name, ID_SECRET="a", HOOK="b") == []
+    assert "sk-abc.def" not in " ".join(said(by_name.replace("HOOK", "sk-abc.def")))
+    file = tmp_path / "secret"
+    by_file = text.replace("SECRET", f"client_secret_file: {file}")
+    for content, fault in ((None, "cannot be read here: No such file"), ("\n", "is empty; ")):
+        if content is not None:
+            file.write_text(content)
+        [found] = said(by_file, HOOK="b")
+        assert found.startswith(f"warning 2: login.oidc.client_secret_file: {file} {fault}")
+    file.write_text("s")
+    assert said(by_file, HOOK="b") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pages: {url: 'https://s.example/'}", "must be an address without a path: https://HOST"),
+        ("login: {oidc: {issuer: 'https://i.example?a'}}", "must be the provider's issuer, https"),
+        ("approvals: {public_url: 's.example'}", "must be an address that does not end in a slash"),
+    ],
+)
+def test_an_address_of_another_form_is_said_in_words(text: str, found: str) -> None:
+    assert any(found in one for one in said(f"{text}\n{DECIDES}"))
+
+
 def test_a_header_that_cannot_be_sent_is_a_mistake() -> None:
     found = said(UPSTREAM.replace("api_key_env: MY_KEY", "headers: {'a b': c}") + DECIDES)
     assert found == ["error 1: upstreams.u: the header 'a b' of an upstream cannot be sent"]
