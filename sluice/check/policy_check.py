@@ -1,6 +1,7 @@
 """Checks the policies of a configuration by loading each for real: what is wrong with them, and
 what of them lets everything pass. Must not know: upstreams, keys."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from policy.base import Policy
 
 PRESET = "preset"
+_KEYS = ("SLUICE_REDACT_KEY", "SLUICE_REDACT_KEY_FILE")
 
 
 def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Finding]:
@@ -86,6 +88,12 @@ def _idle(
         for policy in several:
             for warning in policy.warnings:
                 yield Finding("warning", place, warning, line)
+            if policy.needs_key and not any(map(os.environ.get, _KEYS)):
+                message = (
+                    f"mask_restore needs a key, and neither {' nor '.join(_KEYS)} is set here; a"
+                    " policy worker without it does not load the policies"
+                )
+                yield Finding("warning", place, message, line)
         whys = [policy.why_idle() for policy in several if not policy.is_noop]
         # a preset has parts that wait for what others ask
         if whys and all(whys):

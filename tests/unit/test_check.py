@@ -325,6 +325,14 @@ def test_secrets_of_logins_and_notices_that_are_not_there_are_said(tmp_path: Pat
     assert said(by_file, HOOK="b") == []
 
 
+def test_placeholders_without_their_key_are_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "policies:\n  p: [{use: redact, request: mask_restore}, {use: tool_rules, deny: [{}]}]\n"
+    [found] = said(text)
+    assert found.startswith("warning 2: policies.p.0: mask_restore needs a key, and neither")
+    monkeypatch.setenv("SLUICE_REDACT_KEY", "k" * 32)
+    assert said(text) == [] == said(text.replace("mask_restore", "mask"))
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
