@@ -16,11 +16,10 @@ from policy.builtin.tool_rules import ToolRules
 from policy.effect_sentences import describe, describe_sql
 from policy.effects.shell.command import Command
 from policy.effects.sql import ANY
-from policy.loading import load
-from policy.session.effects import SESSION_VERSION
 from protocol.bytes.json_strict import loads_arguments
 from settings.config import Config
 from sluice.check import check, check_cli, presets_cli
+from sluice.check.sessions import loaded
 from sluice.config_file import load_config
 from sluice.errors import SettingsError
 from sluice.sentences import wrapped
@@ -84,12 +83,7 @@ def explain(
 ) -> Steps:
     """Return how the policies `series` read a call. Raises AmbiguousJson, PolicyFailed."""
     call = ToolCall(0, 0, "call_1", tool, arguments, loads_arguments(arguments), None)
-    policies, _ = load(
-        config.policies[series],
-        search_path=search_path,
-        session_version=SESSION_VERSION,
-        config=config,
-    )
+    policies, _ = loaded(config, series, search_path)
     by_rules = [policy for policy in policies if isinstance(policy, ToolRules)]
     looks = by_rules[0].looks(call) if by_rules else Looks(call)
     surface, touch = looks.surface, looks.touch

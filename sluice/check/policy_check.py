@@ -29,19 +29,14 @@ def policy_mistakes(document: Document, search_path: Sequence[str]) -> list[Find
     for name, steps in series.items() if isinstance(series, Mapping) else ():
         made: dict[int, list[Policy]] = {}
         for number, step in enumerate(steps if isinstance(steps, list) else ()):
-            if (
-                isinstance(step, Mapping)
-                and isinstance(step.get("use"), str)
-                and all(isinstance(key, str) for key in step)
-            ):
-                made[number] = []
-                mistakes += _load(
-                    document,
-                    ("policies", name, number),
-                    PolicyStep.model_validate(step),
-                    search_path,
-                    made[number],
-                )
+            try:
+                parsed = PolicyStep.model_validate(step)
+            except ValidationError:
+                # among the document's mistakes
+                continue
+            made[number] = []
+            place = ("policies", name, number)
+            mistakes += _load(document, place, parsed, search_path, made[number])
         if (
             isinstance(steps, list)
             and len(made) == len(steps)

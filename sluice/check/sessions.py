@@ -9,9 +9,17 @@ import time
 from collections.abc import Generator, Sequence
 
 from policy.base import Judgement, JudgeQuestion, Policy
+from policy.loading import load
 from policy.session.approvals import PeoplesAnswer, judgement_of
 from policy.session.deferring import session_of
-from policy.session.effects import CallInfo, Output, Respond, SendUpstream, WantedSegment
+from policy.session.effects import (
+    SESSION_VERSION,
+    CallInfo,
+    Output,
+    Respond,
+    SendUpstream,
+    WantedSegment,
+)
 from policy.session.session import Session
 from protocol.dialects.table import DIALECTS
 from protocol.records import WHY, EventRecord, Record
@@ -20,8 +28,23 @@ from settings.config import Config
 
 CALL_ID, _NONCE = "00000000-0000-7000-8000-000000000000", "0" * 32
 _KEY = "trial"
+_PLACEHOLDER_KEY = "placeholders of a trial hide nothing"
 _MOST_STEPS = 1_000
 """More than a session with a hundred calls and sixteen questions about each takes."""
+
+
+def loaded(
+    config: Config, series: str, search_path: Sequence[str] = ()
+) -> tuple[list[Policy], str]:
+    """Load a series to try it; return its policies and its revision, which is that of workers but
+    where those make placeholders by a key of their own. Raises PolicyFailed."""
+    return load(
+        config.policies[series],
+        search_path=search_path,
+        session_version=SESSION_VERSION,
+        config=config,
+        redact_key=_PLACEHOLDER_KEY,
+    )
 
 
 class Series:

@@ -14,13 +14,11 @@ from typing import Any, Literal
 
 from policy import session
 from policy.base import Judgement, JudgeQuestion
-from policy.loading import load
-from policy.session.effects import SESSION_VERSION
 from protocol.dialects.table import DEFAULT
 from protocol.events import TextDelta
 from protocol.records import BlockRecord, ToolCallRecord
 from settings.config import DEMO_JUDGE, Config
-from sluice.check.sessions import Fed, Series
+from sluice.check.sessions import Fed, Series, loaded
 from sluice.check.time_limit import within_limit
 
 Ask = Callable[[JudgeQuestion], Judgement | None]
@@ -148,12 +146,7 @@ def _played(
     search_path: Sequence[str],
     ask: Ask,
 ) -> Tried:
-    policies, revision = load(
-        config.policies[series],
-        search_path=search_path,
-        session_version=SESSION_VERSION,
-        config=config,
-    )
+    policies, revision = loaded(config, series, search_path)
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     answer = {
         "id": "chatcmpl-trial",

@@ -17,8 +17,6 @@ from typing import Any
 import msgspec
 
 from policy.effects import touch
-from policy.loading import load
-from policy.session.effects import SESSION_VERSION
 from protocol.dialects.table import DEFAULT
 from protocol.errors import PolicyFailed
 from protocol.request import DialectName
@@ -26,7 +24,7 @@ from settings.config import Config
 from settings.config_faults import did_you_mean
 from sluice.check import policy_check
 from sluice.check.presets_cli import step_of
-from sluice.check.sessions import Series
+from sluice.check.sessions import Series, loaded
 from sluice.config_mistakes import Finding, Mistakes
 from sluice.errors import SettingsError, StartError
 from sluice.eval import case_bytes
@@ -110,12 +108,7 @@ def series_of(config: Config, name: str, search_path: Sequence[str]) -> Series:
             f" {', '.join(known)}){did_you_mean(name, known)}"
         )
     try:
-        policies, revision = load(
-            config.policies[name],
-            search_path=search_path,
-            session_version=SESSION_VERSION,
-            config=config,
-        )
+        policies, revision = loaded(config, name, search_path)
     except PolicyFailed as error:
         raise Mistakes(
             "the policies", [Finding("error", ("policies", name), error.message)]

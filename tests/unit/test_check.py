@@ -325,6 +325,22 @@ def test_secrets_of_logins_and_notices_that_are_not_there_are_said(tmp_path: Pat
     assert said(by_file, HOOK="b") == []
 
 
+def test_a_wrong_word_for_what_follows_a_block_is_a_mistake() -> None:
+    text = "policies: {default: [{use: noop, on_block: windows}, {use: tool_rules, denny: []}]}"
+    wrong, unknown = said(text)
+    assert wrong.startswith("error 1: policies.default.0.on_block: must be 'stop', 'continue', ")
+    assert unknown.startswith("error 1: policies.default.1.denny: is not known")
+    for steps in ("[7]", "[{use: 7}]", "[{1: 2, use: noop}]", "[{use: noop, on_block: []}]"):
+        assert said(f"policies: {{default: {steps}}}")[0].startswith("error 1: policies.default.0")
+
+
+def test_placeholders_are_tried_without_their_key() -> None:
+    steps = [{"use": "redact", "request": "mask_restore"}, *RULES]
+    config = Config.model_validate({"policies": {"default": steps}})
+    assert try_text(config, "default", "mail ann@acme.org").outcome == "replace"
+    assert try_call(config, "default", "bash", BASH).outcome == "block"
+
+
 def test_placeholders_without_their_key_are_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "policies:\n  p: [{use: redact, request: mask_restore}, {use: tool_rules, deny: [{}]}]\n"
     [found] = said(text)
