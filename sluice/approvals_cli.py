@@ -111,7 +111,7 @@ def _ask(path: str, body: Mapping[str, str] | None, as_json: bool) -> Any:
                 "no `sluice up` runs here: name its data with SLUICE_DATA_DIR, or a gateway with"
                 " SLUICE_URL and the key of an approver with SLUICE_KEY"
             )
-        status, _, answer = ask(url, f"/audit/approvals{path}", key, body)
+        status, _, answer = ask(url, f"/audit/approvals{path}", key, body, is_patient=True)
         if status == 200:
             return answer
         kind = _ERRORS.get(status, AuditUnavailable if status >= 500 else InvalidRequest)

@@ -68,10 +68,15 @@ def find(agent: Agent, *, model: str = "") -> Pointed:
 
 
 def ask(
-    url: str, path: str, key: str = "", body: Mapping[str, Any] | None = None
+    url: str,
+    path: str,
+    key: str = "",
+    body: Mapping[str, Any] | None = None,
+    *,
+    is_patient: bool = False,
 ) -> tuple[int, Message, Any]:
     """Send one request; return the status, the headers and the decoded body, None where that is no
-    JSON. Raises Unavailable."""
+    JSON. `is_patient`: the answer may take its time, as of the record. Raises Unavailable."""
     headers = {
         "user-agent": "sluice-connect",
         **({"authorization": f"Bearer {key}"} if key else {}),
@@ -87,7 +92,7 @@ def ask(
     try:
         with opener.open(
             urllib.request.Request(url + path, data, headers),
-            timeout=WAIT_S if data is None else ASK_S,
+            timeout=ASK_S if is_patient or data is not None else WAIT_S,
         ) as answer:
             return answer.status, answer.headers, _decoded(answer.read())
     except urllib.error.HTTPError as error:

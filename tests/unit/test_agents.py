@@ -3,15 +3,20 @@ byte."""
 
 import json
 import subprocess
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from sluice import approvals_cli
+from sluice.agents import agent_key
 from sluice.agents.agent_file import AgentFile
 from sluice.agents.agents import AGENTS, ANY, Agent, Pointed, named, of_command
 from sluice.agents.connect import connect, lines, project_header
-from sluice.errors import SettingsError
+from sluice.errors import SettingsError, Unavailable
 from tests.support.checks.markdown import tables
 from tests.support.clients.coding_agents import CODING_AGENTS
 from tests.support.repository import ROOT
@@ -240,3 +245,29 @@ def test_a_write_that_was_cut_off_is_undone() -> None:
         and not file.note.exists()
         and not file.backup.exists()
     )
+
+
+def test_the_record_may_take_longer_than_a_look_whether_a_gateway_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"items": []}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    # no answer is so fast
+    monkeypatch.setattr(agent_key, "WAIT_S", 0.0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(Unavailable, match="no gateway answers"):
+            agent_key.ask(url, "/audit/approvals")
+        monkeypatch.setenv("SLUICE_URL", url)
+        monkeypatch.setenv("SLUICE_KEY", "k")
+        listed = CliRunner().invoke(approvals_cli.app, ["list", "--json"])
+        assert (listed.exit_code, json.loads(listed.stdout)) == (0, {"items": []})
+        server.shutdown()
