@@ -325,5 +325,8 @@ async def test_a_login_in_progress_is_a_cookie_of_the_browser(
     )
     lying.bodies["/.well-known/openid-configuration"] = (500, b"")
     pages = OidcPages(oidc_of(lying.issuer, tmp_path), url, Logins((), sessions), sessions)
-    with pytest.raises(ProviderAway):
-        await pages.begin(Request(scope))
+    refused = await pages.begin(Request(scope))
+    assert refused.status_code == 502 and "set-cookie" not in refused.headers
+    # a key does without the provider
+    page = bytes(refused.body).decode()
+    assert "the provider cannot be asked now" in page and 'name="key"' in page

@@ -21,6 +21,7 @@ from pages import links
 from pages.http import plain_pages
 from pages.http.logged_in import add_cookie
 from pages.http.login import Logins
+from pages.http.oidc.fetch import ProviderAway
 from pages.http.oidc.provider import Provider
 from pages.http.oidc.tokens import LoginRefused
 from pages.http.replies import html, read_form, see_other
@@ -53,7 +54,11 @@ class OidcPages:
             "code_challenge": _hashed(flow),
             "code_challenge_method": "S256",
         }
-        response = see_other(await self._provider.login_url(asked))
+        try:
+            url = await self._provider.login_url(asked)
+        except ProviderAway as error:
+            return self._refused(next_, error)
+        response = see_other(url)
         site, value = visit.site, f"{flow}.{quote(next_, safe='/?&=')}"
         name = f"{site.cookie}_login"
         # lax: the provider's redirect brings it back
