@@ -197,6 +197,17 @@ async def test_a_token_endpoint_that_fails_lets_nobody_in(
         await Provider(oidc_of(lying.issuer, tmp_path)).person(ASKED, "n")
 
 
+async def test_without_userinfo_an_id_token_without_roles_is_of_somebody_without(
+    lying: LyingProvider, tmp_path: Path
+) -> None:
+    lying.discovery = {"userinfo_endpoint": None}
+    lying.change = lambda claims: {k: v for k, v in claims.items() if k != "groups"}
+    hashed = urlsafe_b64encode(sha256(b"v").digest()).decode().rstrip("=")
+    code = lying.code({"code_challenge": hashed, "redirect_uri": "r", "nonce": "n"})
+    person = await Provider(oidc_of(lying.issuer, tmp_path)).person(ASKED | {"code": code}, "n")
+    assert (person.name, person.roles) == ("The person ann (oidc:ann)", [])
+
+
 async def test_a_secret_that_is_missing_is_said(
     lying: LyingProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

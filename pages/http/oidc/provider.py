@@ -59,7 +59,8 @@ class Provider:
             raise LoginRefused(f"the provider does not go on with this login ({reason})")
         token = str(answer["id_token"])
         claims = tokens.verified(token, keys, self._oidc, exp=None, nonce=nonce)
-        if tokens.claim_of(claims, self._oidc.roles_claim) is None:
+        has_more = metadata.get("userinfo_endpoint") is not None
+        if has_more and tokens.claim_of(claims, self._oidc.roles_claim) is None:
             bearer = {"authorization": f"Bearer {answer.get('access_token')}"}
             more = await fetch(_address(metadata, "userinfo_endpoint"), bearer)
             if more.get("sub") == claims.get("sub"):
