@@ -183,6 +183,16 @@ async def test_without_keys_nobody_gets_in_and_it_is_not_asked_all_the_time(
     assert lying.asked.count(path) == 1
 
 
+async def test_a_key_that_is_not_understood_takes_away_no_other(
+    lying: LyingProvider, tmp_path: Path
+) -> None:
+    lying.published[:0] = [{"kty": "OKP", "crv": "X999", "x": "AAAA"}, {"kid": "q"}, 7, "x"]
+    events: Json = {"http://schemas.openid.net/event/backchannel-logout": {}}
+    token = lying.signed(lying.claims("ann", events=events))
+    logout = await Provider(oidc_of(lying.issuer, tmp_path)).logout(token)
+    assert logout["subject"] == "ann"
+
+
 ASKED = {"code": "c", "redirect_uri": "r", "code_verifier": "v"}
 
 

@@ -7,6 +7,7 @@ Must not know: requests of browsers, logins.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode
 
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import JWKRegistry, Key, KeySet
 
 from db.page_sessions import Person
 from pages.http.oidc import tokens
@@ -101,11 +102,15 @@ class Provider:
         metadata = await fetch(url, {})
         if metadata.get("issuer") != issuer:
             raise ProviderAway("the provider's discovery document names another issuer")
-        keys: Any = await fetch(_address(metadata, "jwks_uri"), {})
-        try:
-            return metadata, KeySet.import_key_set(keys)
-        except (JoseError, ValueError, TypeError, KeyError) as error:
-            raise ProviderAway("the provider has no keys that can be read") from error
+        published = (await fetch(_address(metadata, "jwks_uri"), {})).get("keys")
+        keys = list[Key]()
+        for key in published if isinstance(published, list) else ():
+            # one that is not understood does not take away the others (RFC 7517, 5)
+            with contextlib.suppress(JoseError, ValueError, TypeError, KeyError):
+                keys.append(JWKRegistry.import_key(key))
+        if not keys:
+            raise ProviderAway("the provider has no keys that can be read")
+        return metadata, KeySet(keys)
 
 
 def _address(metadata: Mapping[str, Any], name: str) -> str:
