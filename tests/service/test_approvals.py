@@ -99,7 +99,7 @@ async def test_a_request_that_is_for_others_is_like_one_that_is_not_there(
     ask(url, "apr_1", approvers="bob\ncarl")
     for answers in (
         [await get(client, "ann", path) for path in ("/apr_1", "/apr_none")],
-        [await say(client, "ann", name) for name in ("apr_1", "apr_none")],
+        [await say(client, "ann", name) for name in ("apr_1", "apr_none", "apr_%00")],
     ):
         assert {answer.status_code for answer in answers} == {404}
         assert answers[0].content == answers[1].content
@@ -176,6 +176,21 @@ async def test_two_are_needed_and_both_for_the_same_arguments(
         answer = await say(client, who, "apr_2", APPROVE | {"arguments": '{"to": "staging"}'})
     assert answer.json()["state"] == "approved" and answer.json()["is_edited"]
     assert answer.json()["edited"] == '{"to": "staging"}'
+
+
+async def test_those_who_approved_something_else_are_not_named(
+    url: str, client: httpx2.AsyncClient
+) -> None:
+    ask(url, "apr_1", need=2)
+    await say(client, "ann", "apr_1", APPROVE | {"arguments": '{"to": "staging"}'})
+    for name in ("carl", "dora"):
+        await decide(url, Auditor(f"id-{name}", name), "apr_1", ApproverDecision("approve"))
+    item = (await get(client, "kim", "/apr_1")).json()
+    assert (item["state"], item["decided_by"], item["is_edited"]) == (
+        "approved",
+        "carl, dora",
+        False,
+    )
 
 
 async def test_who_decides_late_is_told_so(url: str, client: httpx2.AsyncClient) -> None:
