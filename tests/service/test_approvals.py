@@ -11,6 +11,7 @@ import pytest
 
 from db.read.approvals import ApprovalReader
 from db.read.queries import AuditReader
+from db.state.polling import Watch
 from db.write.approvals import ApproverDecision, decide
 from db.write.reviews import Auditor
 from pages.audit.api import AuditApi
@@ -18,7 +19,7 @@ from protocol.bounds import MAX_DECISION_BYTES, MAX_HELD_BYTES
 from protocol.errors import AuditUnavailable
 from settings.config import Key, Role
 from tests.support.checks.asking import ask, expire
-from tests.support.checks.record import call_id, rows
+from tests.support.checks.record import call_id, fresh_database, rows
 
 ROLES: dict[str, tuple[Role, ...]] = {
     "dev": ("client", "approver"),
@@ -220,6 +221,14 @@ async def test_two_at_the_same_moment_get_one_outcome(url: str) -> None:
     )
     assert sum(not isinstance(outcome, BaseException) for outcome in outcomes) == 1
     assert rows(url, "SELECT count(*) FROM approval_votes") == [(1,)]
+
+
+async def test_a_database_that_is_not_migrated_knows_of_none(database_url: str) -> None:
+    """And a worker goes on looking for its other calls."""
+    with fresh_database(database_url, migrated=False) as nowhere:
+        watch = Watch(nowhere)
+        assert await watch.approvals([(call_id(), 1)]) == []
+        await watch.close()
 
 
 async def test_what_cannot_be_stored_is_said(url: str) -> None:
