@@ -116,7 +116,10 @@ def question_of(call: ToolCall, ask: Ask, approval: Approval) -> JudgeQuestion:
 
 def record_of(info: CallInfo, call: ToolCall, ask: Ask, approval: Approval) -> ApprovalRecord:
     """Return the request as it goes on record."""
-    value = json.dumps(call.value, sort_keys=True)
+    # exactly as they are written: some programs read more digits of them than others
+    fractions = list[str]()
+    json.loads(call.arguments, parse_float=fractions.append)
+    value = "\n".join((json.dumps(call.value, sort_keys=True), *fractions))
     # without a name each call has a session of its own, and nothing could be asked again
     session = info.session if info.source else ""
     bound = (info.key_id, session, call.name, call.server, call.executor, value)

@@ -73,8 +73,11 @@ def session_with(*policies: Policy, durable: bool = False, **more: Any) -> Sessi
 
 
 def feed(session: Session, command: str = "ls") -> SessionEffects:
+    return feed_arguments(session, json.dumps({"command": command}))
+
+
+def feed_arguments(session: Session, arguments: str) -> SessionEffects:
     session.drain()
-    arguments = json.dumps({"command": command})
     raw = [call_chunk(0, "bash", arguments), chunk(finish="tool_calls"), DONE]
     for seq, one in enumerate(raw, 1):
         session.chunks(seq, [one])
@@ -120,6 +123,17 @@ def test_a_request_is_bound_to_all_that_it_says() -> None:
     assert bindings(session="s", source="x-sluice-session")[0] != same[0]
     changed = bindings(revision="other")
     assert changed[0] != same[0] and changed[1] == same[1]
+
+
+def test_it_is_bound_to_numbers_as_they_are_written() -> None:
+    def binding(arguments: str) -> bytes:
+        [asked] = of_kind(feed_arguments(session_with(), arguments).records, ApprovalRecord)
+        return asked.binding
+
+    bound = binding('{"a": 9007199254740992.0, "b": 1}')
+    assert binding('{"b":1, "a":9007199254740992.0}') == bound, "it says the same"
+    for other in ("9007199254740993.0", '"9007199254740992.0"', "9007199254740991"):
+        assert binding(f'{{"a": {other}, "b": 1}}') != bound
 
 
 @pytest.mark.parametrize(
