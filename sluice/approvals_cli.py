@@ -92,8 +92,12 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Approve the call with other arguments, which the policies check again."""
-    body = {"decision": "approve", "note": words, "arguments": file.read().strip()}
-    _show(approval, body, as_json)
+    try:
+        text = file.read().strip()
+    except UnicodeDecodeError:
+        error = InvalidRequest(f"{file.name} is not UTF-8 text")
+        raise typer.Exit(fail(error, as_json)) from None
+    _show(approval, {"decision": "approve", "note": words, "arguments": text}, as_json)
 
 
 def _ask(path: str, body: Mapping[str, str] | None, as_json: bool) -> Any:
@@ -122,7 +126,7 @@ def _ask(path: str, body: Mapping[str, str] | None, as_json: bool) -> Any:
 
 def _show(approval: str, body: Mapping[str, str] | None, as_json: bool) -> None:
     """Show a request, or decide about it and show what became of it: a line for each value."""
-    item = _ask(f"/{quote(approval, safe='')}", body, as_json)
+    item = _ask(f"/{quote(approval, safe='', errors='surrogateescape')}", body, as_json)
     if as_json:
         print_json(item)
         return

@@ -188,7 +188,7 @@ BEGIN
     IF result <> 'counted' THEN
         UPDATE public.approvals a SET outcome = result, decided_at = clock_timestamp(), note = words, edited = changed_to,
             decided_by = (SELECT string_agg(DISTINCT v.voter, ', ') FROM public.approval_votes v
-                WHERE v.approval_id = its_id AND v.vote = said)
+                WHERE v.approval_id = its_id AND v.vote = said AND v.edited IS NOT DISTINCT FROM changed_to)
             WHERE a.approval_id = its_id;
     END IF;
     RETURN result;

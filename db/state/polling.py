@@ -165,9 +165,12 @@ class Watch:
 
     async def approvals(self, asks: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
         """Return how it stands with these calls that wait for people, each a call and a block; none
-        of those that are not on record yet."""
+        of those that are not on record yet, nor without tables."""
         columns = [[call_id for call_id, _ in asks], [block for _, block in asks]]
-        return await self._ask(_APPROVALS, columns)
+        try:
+            return await self._ask(_APPROVALS, columns)
+        except psycopg.errors.UndefinedTable:
+            return []
 
     async def revision(self) -> str:
         """Return where the database stands, empty when it was never migrated."""

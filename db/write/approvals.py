@@ -66,7 +66,7 @@ async def decide(
     Conflict where it was decided or ended before; AuditUnavailable.
     """
     edited = None if decision.arguments is None else to_bytes(decision.arguments)
-    note = to_column(decision.note)
+    note, approval_id = to_column(decision.note), to_column(approval_id)
     values = (approval_id, approver.id, to_column(approver.name), decision.vote, note, edited)
     rows: list[Any] = await stored(
         database_url,

@@ -74,19 +74,26 @@ async def show_approval(asked: PageRequest) -> Page:
         overview = await read_overview(connection, UUID(item["call_id"]))
     turns = None if overview is None else (await read_turns(asked, overview))["request"]
     tried, text, size = await _tried(asked, item), item["arguments"], item["arguments_bytes"]
-    edited = item["edited"]
     values = {
         "item": item,
-        "side": arguments.one_side({"text": text, "size": size, "cut": False, "tail": ""}),
-        "change": None if edited is None else arguments.compared(text, edited)["lines"],
+        # arguments that are one long list take most of a second
+        **await asyncio.to_thread(_sides, text, size, item["edited"]),
         "turns": turns["open"] if turns else [],
         "tried": tried,
-        "draft": visible(text),
         "changes": changes,
     }
     shown = ShownContent(*of_item({"items": [item, *tried, *item["earlier"]]}))
     title = f"{spelled(item['tool'])[:60]} · approval"
     return Page(template="approval.html", title=title, values=values, shown=shown)
+
+
+def _sides(text: str, size: int, edited: str | None) -> dict[str, Any]:
+    """The arguments in lines, what an approver made of them, and what there is to edit."""
+    return {
+        "side": arguments.one_side({"text": text, "size": size, "cut": False, "tail": ""}),
+        "change": None if edited is None else arguments.compared(text, edited)["lines"],
+        "draft": visible(text),
+    }
 
 
 async def _tried(asked: PageRequest, item: dict[str, Any]) -> list[dict[str, Any]]:

@@ -380,5 +380,5 @@ class Control(Policy):
             return Defer(step.model, reason, options.message, rule, choice)
         if do == "ask":
             approval = options.approval.as_asked()
-            return Ask(reason, options.message, rule, detail, choice, approval=approval)
+            return Ask(reason, options.message, rule, choice=choice, approval=approval)
         return Block(reason, options.message, rule, detail, options.feedback, choice)

@@ -348,6 +348,15 @@ class ApprovalOptions(StrictOptions):
     deny_for_s: Annotated[int, Field(ge=0, le=86_400)] = 900
     """Seconds from a denial in which an identical call is denied without asking again."""
 
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if self.approvers and len({*self.approvers}) < self.need:
+            raise ValueError(
+                "`approvers` names fewer people than `need`, so nothing could be approved: name"
+                " more, or need fewer"
+            )
+        return self
+
     def as_asked(self) -> Approval:
         """Return it for an `Ask`."""
         return Approval(**self.model_dump())

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from policy.base import Approval, Ask, Judgement, JudgeQuestion, ToolCall
+from policy.protocols import figure
 from policy.session.effects import CallInfo
 from protocol.bounds import MAX_HELD_BYTES
 from protocol.reasons import SENTENCES
@@ -80,16 +81,45 @@ def why_not(call: ToolCall) -> str:
     return ""
 
 
+def of_both(first: Approval | None, second: Approval | None) -> Approval | None:
+    """Return how people decide where two rules ask, so that it does for both: with the approvers
+    that both name, as many as either needs. None where one of them asks nobody, or nobody could."""
+    if first is None or second is None:
+        return None
+    named = tuple(
+        name
+        for name in first.approvers or second.approvers
+        if not second.approvers or name in second.approvers
+    )
+    need = max(first.need, second.need)
+    if (first.approvers or second.approvers) and len(named) < need:
+        return None
+    return msgspec.structs.replace(first, need=need, approvers=named)
+
+
+def _why(ask: Ask) -> str:
+    """Why people are asked. A score is for them alone: by it a model would learn how far it can
+    go."""
+    choice = ask.choice
+    if ask.why or choice is None or choice.score is None or choice.threshold is None:
+        return ask.why
+    return f"scored {figure(choice.score)}, and the limit is {figure(choice.threshold)}"
+
+
 def question_of(call: ToolCall, ask: Ask, approval: Approval) -> JudgeQuestion:
     """Return what people are asked, in the form of a question to a judge."""
-    prompt = f"{ask.rule or ask.reason}: {ask.why}" if ask.why else ask.rule or ask.reason
+    why = _why(ask)
+    prompt = f"{ask.rule or ask.reason}: {why}" if why else ask.rule or ask.reason
     shown = {"name": call.name, "arguments": call.arguments}
     return JudgeQuestion(PEOPLE, "", prompt, "", 0.5, float(approval.hold_s), shown)
 
 
 def record_of(info: CallInfo, call: ToolCall, ask: Ask, approval: Approval) -> ApprovalRecord:
     """Return the request as it goes on record."""
-    value = json.dumps(call.value, sort_keys=True)
+    # exactly as they are written: some programs read more digits of them than others
+    fractions = list[str]()
+    json.loads(call.arguments, parse_float=fractions.append)
+    value = "\n".join((json.dumps(call.value, sort_keys=True), *fractions))
     # without a name each call has a session of its own, and nothing could be asked again
     session = info.session if info.source else ""
     bound = (info.key_id, session, call.name, call.server, call.executor, value)
@@ -112,7 +142,7 @@ def record_of(info: CallInfo, call: ToolCall, ask: Ask, approval: Approval) -> A
         executor=call.executor,
         arguments=to_bytes(call.arguments),
         rule=ask.rule or ask.reason,
-        why=ask.why,
+        why=_why(ask),
         need=approval.need,
         approvers="\n".join(approval.approvers),
     )

@@ -37,6 +37,7 @@ from protocol.requests.copies import copied_json
 _VERDICTS = Allow, Block, Replace, Defer, Ask, AskJudge
 _UNANSWERED = "may be allowed by a judge, and this policy has none for it"
 """Why a call is blocked about which a rule asks, without its subject."""
+_FOR_OTHERS = "another policy asks other people about the arguments that an approver gave it"
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -228,9 +229,16 @@ class Decision:
         self._noted = (policy_name(policy), "approved", ask.rule)
         if answer.edited is not None:
             self._replace(policy, Replace(answer.edited, "approved", ask.rule))
+        if self.decided is None and self._is_for_others(approval):
+            self._block(policy, Block("conflict", _FOR_OTHERS, ask.rule))
         if self.decided is None:
-            # whoever edited the arguments has answered what rules ask about them
             self._pass()
+
+    def _is_for_others(self, approval: Approval) -> bool:
+        """Do rules ask about edited arguments? Whoever edited them has answered that, but not for
+        people whom only those rules would ask."""
+        also = self._open
+        return also is not None and approvals.of_both(approval, also[1].approval) != approval
 
     def answer(self, step: int, judgement: Judgement) -> bool:
         """Take the answer to an open question, and go on where it is the last: which of them came
@@ -303,9 +311,14 @@ class Decision:
         )
 
     def _note(self, policy: Policy, ask: Ask) -> None:
-        """Go on with a question of a rule: one that is open already stays the one that counts."""
-        self._open = self._open or (policy, ask)
-        self._why = self._open[1].why
+        """Go on with a question of a rule: one that is open already stays the one that is asked, in
+        a way that does for both."""
+        first, question = self._open or (policy, ask)
+        if question.approval != ask.approval:
+            both = approvals.of_both(question.approval, ask.approval)
+            question = msgspec.structs.replace(question, approval=both)
+        self._open = first, question
+        self._why = question.why
 
     def _deny_unanswered(self, policy: Policy, ask: Ask) -> None:
         why = f"{ask.why}. It {_UNANSWERED}" if ask.why else _UNANSWERED

@@ -145,6 +145,10 @@ def test_commands_list_show_and_decide(product: Product, apart: ThreadPoolExecut
     file.write_text('{"command": "ls ./edited"')
     wrong = run(product, "edit", approval, "--file", str(file))
     assert wrong.returncode == 2 and "one JSON object" in wrong.stderr and not waiting.done()
+    file.write_bytes(b'{"command": "\xff"}')
+    wrong = run(product, "edit", approval, "--file", str(file))
+    assert wrong.returncode == 2 and "is not UTF-8 text" in wrong.stderr
+    assert run(product, "show", "\udcff").returncode == 1
     file.write_text('{"command": "ls ./edited"}\n')
     edited = run(product, "edit", approval, "--file", str(file), "--note", "look first")
     assert edited.returncode == 0 and "ls ./edited" in edited.stdout

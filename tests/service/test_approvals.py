@@ -11,6 +11,7 @@ import pytest
 
 from db.read.approvals import ApprovalReader
 from db.read.queries import AuditReader
+from db.state.polling import Watch
 from db.write.approvals import ApproverDecision, decide
 from db.write.reviews import Auditor
 from pages.audit.api import AuditApi
@@ -18,7 +19,7 @@ from protocol.bounds import MAX_DECISION_BYTES, MAX_HELD_BYTES
 from protocol.errors import AuditUnavailable
 from settings.config import Key, Role
 from tests.support.checks.asking import ask, expire
-from tests.support.checks.record import call_id, rows
+from tests.support.checks.record import call_id, fresh_database, rows
 
 ROLES: dict[str, tuple[Role, ...]] = {
     "dev": ("client", "approver"),
@@ -99,7 +100,7 @@ async def test_a_request_that_is_for_others_is_like_one_that_is_not_there(
     ask(url, "apr_1", approvers="bob\ncarl")
     for answers in (
         [await get(client, "ann", path) for path in ("/apr_1", "/apr_none")],
-        [await say(client, "ann", name) for name in ("apr_1", "apr_none")],
+        [await say(client, "ann", name) for name in ("apr_1", "apr_none", "apr_%00")],
     ):
         assert {answer.status_code for answer in answers} == {404}
         assert answers[0].content == answers[1].content
@@ -178,6 +179,21 @@ async def test_two_are_needed_and_both_for_the_same_arguments(
     assert answer.json()["edited"] == '{"to": "staging"}'
 
 
+async def test_those_who_approved_something_else_are_not_named(
+    url: str, client: httpx2.AsyncClient
+) -> None:
+    ask(url, "apr_1", need=2)
+    await say(client, "ann", "apr_1", APPROVE | {"arguments": '{"to": "staging"}'})
+    for name in ("carl", "dora"):
+        await decide(url, Auditor(f"id-{name}", name), "apr_1", ApproverDecision("approve"))
+    item = (await get(client, "kim", "/apr_1")).json()
+    assert (item["state"], item["decided_by"], item["is_edited"]) == (
+        "approved",
+        "carl, dora",
+        False,
+    )
+
+
 async def test_who_decides_late_is_told_so(url: str, client: httpx2.AsyncClient) -> None:
     for name in ("apr_1", "apr_2", "apr_3"):
         ask(url, name)
@@ -205,6 +221,14 @@ async def test_two_at_the_same_moment_get_one_outcome(url: str) -> None:
     )
     assert sum(not isinstance(outcome, BaseException) for outcome in outcomes) == 1
     assert rows(url, "SELECT count(*) FROM approval_votes") == [(1,)]
+
+
+async def test_a_database_that_is_not_migrated_knows_of_none(database_url: str) -> None:
+    """And a worker goes on looking for its other calls."""
+    with fresh_database(database_url, migrated=False) as nowhere:
+        watch = Watch(nowhere)
+        assert await watch.approvals([(call_id(), 1)]) == []
+        await watch.close()
 
 
 async def test_what_cannot_be_stored_is_said(url: str) -> None:

@@ -123,6 +123,13 @@ async def test_they_hear_that_people_are_asked_and_what_became_of_it(
     assert sorted(done(url)) == [("asked", 1, ["ops", "chat"]), ("ended", 1, ["ops", "chat"])]
 
 
+async def test_no_half_of_a_secret_is_sent(url: str, hook: Receiver, other: Receiver) -> None:
+    async with sending(url, target(hook), slack(other)):
+        ask(url, "apr_1", why="x" * (PREVIEW_CHARS - 30) + f" {GITHUB}")
+        posts = await posted(hook, 1) + await posted(other, 1)
+    assert b"ghp_" not in b"".join(post.body for post in posts)
+
+
 @pytest.mark.parametrize("state", ["denied", "superseded", "expired"])
 async def test_they_hear_of_every_end(url: str, hook: Receiver, state: str) -> None:
     async with sending(url, target(hook)):

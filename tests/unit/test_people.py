@@ -6,8 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from policy.base import ALLOW, Approval, Ask, Block, Judgement, Policy, Replace, ToolCall, Verdict
+from policy.builtin.control import Control
+from policy.builtin.rule_options import ApprovalOptions
 from policy.session.approvals import PeoplesAnswer, judgement_of
 from policy.session.effects import SessionEffects
 from policy.session.session import Session
@@ -40,6 +43,17 @@ class Asks(Policy):
         return Ask("rule", rule="all", why="would run", approval=Approval(need=2))
 
 
+class AsksAbout(Policy):
+    """Asks people, in a way of its own, about arguments with some word."""
+
+    def __init__(self, word: str, approval: Approval | None) -> None:
+        self.about = (word, approval)
+
+    def on_tool_call(self, call: ToolCall) -> Verdict:
+        word, approval = self.about
+        return Ask("rule", rule=word, approval=approval) if word in call.arguments else ALLOW
+
+
 class Rewrites(Policy):
     def on_tool_call(self, call: ToolCall) -> Verdict:
         return Replace('{"command": "ls -l"}') if call.value == {"command": "ls"} else ALLOW
@@ -59,8 +73,11 @@ def session_with(*policies: Policy, durable: bool = False, **more: Any) -> Sessi
 
 
 def feed(session: Session, command: str = "ls") -> SessionEffects:
+    return feed_arguments(session, json.dumps({"command": command}))
+
+
+def feed_arguments(session: Session, arguments: str) -> SessionEffects:
     session.drain()
-    arguments = json.dumps({"command": command})
     raw = [call_chunk(0, "bash", arguments), chunk(finish="tool_calls"), DONE]
     for seq, one in enumerate(raw, 1):
         session.chunks(seq, [one])
@@ -106,6 +123,17 @@ def test_a_request_is_bound_to_all_that_it_says() -> None:
     assert bindings(session="s", source="x-sluice-session")[0] != same[0]
     changed = bindings(revision="other")
     assert changed[0] != same[0] and changed[1] == same[1]
+
+
+def test_it_is_bound_to_numbers_as_they_are_written() -> None:
+    def binding(arguments: str) -> bytes:
+        [asked] = of_kind(feed_arguments(session_with(), arguments).records, ApprovalRecord)
+        return asked.binding
+
+    bound = binding('{"a": 9007199254740992.0, "b": 1}')
+    assert binding('{"b":1, "a":9007199254740992.0}') == bound, "it says the same"
+    for other in ("9007199254740993.0", '"9007199254740992.0"', "9007199254740991"):
+        assert binding(f'{{"a": {other}, "b": 1}}') != bound
 
 
 @pytest.mark.parametrize(
@@ -164,6 +192,55 @@ def test_edited_arguments_pass_the_policies_again() -> None:
         [call] = of_kind(records, ToolCallRecord)
         assert call.verdict == verdict
         assert len(of_kind(records, ApprovalUseRecord)) == (verdict == "replace")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "need", "approvers"),
+    [
+        (Approval(), Approval(need=2, hold_s=5), 2, ""),
+        (Approval(need=2, approvers=("a", "b", "c")), Approval(approvers=("c", "b")), 2, "b\nc"),
+        (Approval(), Approval(approvers=("sec",)), 1, "sec"),
+        (Approval(approvers=("a",)), Approval(approvers=("b",)), 0, ""),
+        (Approval(), None, 0, ""),
+        (None, Approval(), 0, ""),
+    ],
+)
+def test_where_two_rules_ask_people_decide_for_both(
+    first: Approval | None, second: Approval | None, need: int, approvers: str
+) -> None:
+    """Or nobody does, and the call is blocked."""
+    records = feed(session_with(AsksAbout("ls", first), AsksAbout("ls", second))).records
+    asked = of_kind(records, ApprovalRecord)
+    assert [(one.need, one.approvers) for one in asked] == [(need, approvers)] * bool(need)
+    assert [call.verdict for call in of_kind(records, ToolCallRecord)] == ["block"] * (not need)
+
+
+def test_who_approves_alone_edits_nothing_that_takes_two() -> None:
+    for command, verdict in (("ls prod", "block"), ("ls test", "replace")):
+        session = session_with(AsksAbout("prod", Approval(need=2)), AsksAbout("ls", Approval()))
+        edited = json.dumps({"command": command})
+        said = PeoplesAnswer("approved", "apr_1", "carol", edited=edited)
+        records = answer(session, feed(session, "ls staging"), said)
+        assert [call.verdict for call in of_kind(records, ToolCallRecord)] == [verdict]
+        assert len(of_kind(records, ApprovalUseRecord)) == (verdict == "replace")
+
+
+def test_people_see_the_score_of_a_call_and_its_model_does_not() -> None:
+    control = Control(monitors=[{"use": "shell"}], steps=[{"at": 0.1, "do": "ask"}])
+    session = session_with(control)
+    effects = feed(session, "rm -rf ./build")
+    [asked], [ask] = of_kind(effects.records, ApprovalRecord), effects.asks
+    assert asked.why == "scored 0.30, and the limit is 0.10"
+    session.judgement(ask.block, ask.step, judgement_of(PeoplesAnswer("pending", "apr_1")), 1)
+    notice = texts(session.drain().outputs)
+    assert "approval apr_1" in notice and "0.30" not in notice and "limit" not in notice
+
+
+@pytest.mark.parametrize("approvers", [["carol"], ["carol", "carol"]])
+def test_more_approvals_than_approvers_are_refused(approvers: list[str]) -> None:
+    with pytest.raises(ValidationError, match="names fewer people than `need`"):
+        ApprovalOptions.model_validate({"need": 2, "approvers": approvers})
+    assert ApprovalOptions(need=2).approvers == ()
 
 
 def test_people_are_not_asked_about_what_they_cannot_see() -> None:
