@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from policy.base import Judgement, Policy, WindowSize
 from policy.builtin.text_judge import TextJudge
+from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.loading import load
 from policy.session.answer.windows import OpenText
@@ -20,8 +22,14 @@ from policy.session.effects import JudgeRequest, SendUpstream, SessionEffects, W
 from policy.session.session import Session
 from protocol.bounds import MAX_JUDGED_CHARS
 from protocol.errors import PolicyFailed
-from protocol.events import TextDelta
-from protocol.records import BlockRecord, JudgementRecord
+from protocol.events import BlockKind, BlockStart, TextDelta
+from protocol.records import (
+    BlockRecord,
+    EventRecord,
+    JudgementRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
 from settings.config import Config, PolicyStep
 from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make
@@ -208,6 +216,55 @@ def test_the_rest_of_a_block_is_withheld_where_that_is_wanted() -> None:
     assert made.end == "complete"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("way", ["window", "block"])
+def test_a_call_written_behind_a_blocked_text_is_on_record_as_what_became_of_it(
+    way: str, order: int
+) -> None:
+    policy = judge()
+    policy.on_block = way  # type: ignore[assignment]
+    written = '<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>'
+    made = run(f"One bad sentence. {written} Done.", policy)
+    first, *_ = made.asks
+    for ask in made.asks[::order]:
+        made.judge(ask, BAD if ask is first else 0.0)
+    [call] = of_kind(made.records, ToolCallRecord)
+    released = [record.block for record in of_kind(made.records, ToolReleaseRecord)]
+    withheld = [r.detail for r in of_kind(made.records, EventRecord) if r.kind == "withheld"]
+    if way == "window":
+        assert written in made.text and released == [call.block] and not withheld
+    else:
+        assert written not in made.text and not released
+        assert withheld == [f"block {call.block}: after_denied"]
+
+
+@pytest.mark.parametrize("known", [5, 100])
+def test_a_block_with_which_the_turn_ends_has_its_verdict(known: int) -> None:
+    policy = judge()
+    policy.on_block = "turn"
+    made = Run(policy)
+    made.feed(stream(TEXT)[:known])
+    made.judge(made.asks[0], BAD)
+    assert made.verdicts()[0] == "replace" and made.end == "complete"
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_text_that_was_changed_is_on_record_as_changed_whenever_judges_answer(
+    is_early: bool,
+) -> None:
+    change = TextReplace(rules=[{"find": "sentence", "replace": "word"}])
+    made, answers = Run(change, judge()), 0
+    for number, raw in enumerate(stream(TEXT), 1):
+        made.session.chunks(number, [raw])
+        made.take()
+        while is_early and answers < len(made.asks):
+            made.judge(made.asks[answers])
+            answers += 1
+    for ask in made.asks[answers:]:
+        made.judge(ask)
+    assert made.text == TEXT.replace("sentence", "word") and made.verdicts()[0] == "replace"
+
+
 def test_the_turn_ends_where_that_is_wanted() -> None:
     made = Run(policy := judge())
     policy.on_block = "turn"
@@ -351,6 +408,23 @@ def test_reasoning_is_judged_and_signed_only_where_it_passed(
     made.judge(made.asks[0], probability)
     assert (made.text == "I think of x. ", "c2ln" in repr(made.outputs)) == (goes, goes)
     assert "Sluice" not in made.text and made.end == "complete"
+
+
+def test_a_turn_that_ends_with_its_reasoning_says_why() -> None:
+    policy = judge()
+    policy.on_block = "turn"
+    body = {
+        "model": "demo",
+        "max_tokens": 9,
+        "stream": True,
+        "messages": [{"role": "user", "content": "go"}],
+    }
+    made = Run(policy, request=body, dialect="anthropic")
+    made.feed(thinking("I think of x. "))
+    made.judge(made.asks[0], BAD)
+    assert made.text.startswith("[Sluice withheld text here: judged harmful")
+    starts = [(start.index, start.kind) for start in of_kind(made.outputs, BlockStart)]
+    assert starts == [(0, BlockKind.THINKING), (1, BlockKind.TEXT)] and made.end == "complete"
 
 
 def test_a_series_that_goes_on_after_a_block_judges_each_answer() -> None:
@@ -657,3 +731,13 @@ def test_many_windows_are_cut_in_no_time_and_answers_in_any_order_agree() -> Non
                 made.judge(ask, BAD if ask.block % 3 == 0 else 0.0)
         outcomes.add((made.text, made.digest, made.end))
     assert len(outcomes) == 1
+
+
+def test_windows_past_the_most_questions_are_settled_in_no_time() -> None:
+    text = "word " * 600_000
+    made = run(text, judge(max_questions=8), step=4_000)
+    started = time.process_time()
+    for ask in made.asks:
+        made.judge(ask)
+    # 0.7 s; where each looks at all others, 5 s
+    assert time.process_time() - started < 2.5 and made.end == "complete"

@@ -8,6 +8,7 @@ is decided where events leave the queue, which they do in order. Must not know: 
 asked.
 """
 
+import math
 import re
 from collections.abc import Callable
 
@@ -59,6 +60,11 @@ class OpenText:
         self._length = 0
         self._before = ""
         self.windows: list[TextWindow] = []
+        self._open: dict[int, TextWindow] = {}
+        """Those that are not decided, by their keys: the oldest first."""
+        self._waiting: list[CallSlot] = []
+        self._has_lost, self._ends_at = False, math.inf
+        # has_lost: is one withheld? ends_at: key of the first behind which nothing more goes out
 
     def add(self, text: str) -> None:
         """Take some text."""
@@ -86,11 +92,34 @@ class OpenText:
         self._before = (self._before + piece.text)[-size.overlap :] if size.overlap else ""
         return piece if text else None
 
+    def ask(self, window: TextWindow) -> None:
+        """Take a window that is to be decided about."""
+        self.windows.append(window)
+        self._open[window.key] = window
+
+    def settle(self, window: TextWindow, way: str) -> list[CallSlot]:
+        """Take the verdict on a window; `way`: what goes with one that is blocked. Returns the
+        calls that waited for one."""
+        del self._open[window.key]
+        if window.final.verdict != "allow":
+            self._has_lost = True
+            if way == "block":
+                self._ends_at = min(self._ends_at, window.key)
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def goes_out(self, call: CallSlot) -> bool | None:
+        """Does a call that was found in the text go out? None: it waits, as a window before it is
+        not decided."""
+        if next(iter(self._open), call.key) < call.key:
+            self._waiting.append(call)
+            return None
+        return call.key < self._ends_at
+
     def verdict(self, otherwise: VerdictName) -> VerdictName:
         """What became of all windows: `hold` while one is not decided, `otherwise` where none is
         withheld."""
-        verdicts = {window.verdict for window in self.windows}
-        return "hold" if "hold" in verdicts else "replace" if "block" in verdicts else otherwise
+        return "hold" if self._open else "replace" if self._has_lost else otherwise
 
 
 class Withheld(TextDelta, frozen=True):
