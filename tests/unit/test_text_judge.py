@@ -169,6 +169,25 @@ def test_windows_grow_so_that_a_long_answer_fits_its_questions() -> None:
     assert sizes[::16] == [30, 120, 240, 480] and sum(sizes) > 64 * 60
 
 
+def test_a_long_line_without_an_end_is_not_searched_again_with_each_character() -> None:
+    open_text, started = OpenText(WindowSize(16_384, 240, 0)), time.process_time()
+    windows = list[str]()
+    for _ in range(60_000):
+        open_text.add("x")
+        while window := open_text.cut(len(windows), is_rest=False):
+            windows.append(window.text)
+            open_text.windows.append(window)  # type: ignore[arg-type]
+    assert list(map(len, windows)) == [360, 24_576, 24_576]
+    # 0.2 s; where all of it is searched again each time, 4 s
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_end_is_found_where_its_characters_come_apart(step: int) -> None:
+    text = "x" * 25 + '."\u201d)' + " And " + "y" * 30
+    assert shown(run(text, judge(), step=step).asks[0])["text"] == text[:30]
+
+
 def test_a_whole_block_is_one_window() -> None:
     made = run(TEXT, judge(window={"chars": "all"}))
     assert [shown(ask)["text"] for ask in made.asks] == [TEXT]

@@ -29,7 +29,8 @@ from protocol.records import VerdictName
 
 FIRST_OF_REQUEST = 2_000_000
 """Keys of texts of the request begin here."""
-_ENDS = re.compile(r"[.!?…][)\]\"'»”’]*\s|[。！？]|\n")
+_CLOSING = ")]\"'»”’"
+_ENDS = re.compile(rf"[.!?…][{re.escape(_CLOSING)}]*\s|[。！？]|\n")
 """Of a sentence, or of a line."""
 _DOUBLED_AFTER, _DOUBLINGS = 16, 3
 """After so many windows the next are twice as large, and how often."""
@@ -57,7 +58,8 @@ class OpenText:
     def __init__(self, size: WindowSize) -> None:
         self._size = size
         self._pieces: list[str] = []
-        self._length = 0
+        self._length = self._searched = 0
+        # searched: no sentence ends that begins to do so before this place
         self._before = ""
         self.windows: list[TextWindow] = []
         self._open: dict[int, TextWindow] = {}
@@ -82,13 +84,15 @@ class OpenText:
             return None
         text = "".join(self._pieces)
         most = least + least // 2 or len(text)
-        found = _ENDS.search(text, least - 1, most) if least else None
+        found = _ENDS.search(text, max(least - 1, self._searched), most) if least else None
         end = most if found is None else found.end()
         if end > len(text) and not is_rest:
+            # so that a piece costs no more the more there are
+            self._pieces, self._searched = [text], len(text.rstrip(_CLOSING)) - 1
             return None
         piece = TextPiece(text[:end], "answer", self._before, number)
         self._pieces = [text[end:]]
-        self._length = len(text[end:])
+        self._length, self._searched = len(self._pieces[0]), 0
         self._before = (self._before + piece.text)[-size.overlap :] if size.overlap else ""
         return piece if text else None
 
