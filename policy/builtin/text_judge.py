@@ -88,7 +88,8 @@ class TextJudge(Policy):
         if piece is None or piece.source not in options.on or not piece.text.strip():
             return ALLOW
         if len(piece.text) > MAX_JUDGED_CHARS:
-            return Block("too_large", detail="for its judge")
+            most = f"{MAX_JUDGED_CHARS:,}"
+            return Block("too_large", f"it has more characters than a judge is shown ({most})")
         questions = len(options.models) + self.asks_again
         if (piece.number + 1) * questions > options.max_questions:
             return Block("judge_budget")

@@ -352,7 +352,8 @@ def test_an_answer_asks_no_more_than_its_questions() -> None:
 
 def test_a_text_that_is_too_large_is_blocked() -> None:
     made = run("x" * (MAX_JUDGED_CHARS + 1), judge(window={"chars": "all"}), step=100_000)
-    assert not made.asks and made.text.count("x") < 10 and made.end == "complete"
+    assert not made.asks and made.text.count("xx") == 0 and made.end == "complete"
+    assert "it has more characters than a judge is shown (262,144)" in made.text
 
 
 def test_a_tool_call_waits_for_the_text_before_it_and_is_none_of_the_text() -> None:
@@ -495,6 +496,33 @@ def test_only_the_newest_words_of_the_user_are_judged_and_the_upstream_waits() -
     assert isinstance(made.outputs[0], SendUpstream)
     made.feed(stream("Any answer."))
     assert made.text == "Any answer." and len(made.asks) == 1
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic", "responses"])
+def test_words_before_an_answer_that_the_client_begins_are_judged(dialect: str) -> None:
+    messages = [
+        {"role": "user", "content": "new words"},
+        {"role": "assistant", "content": "Sure, I"},
+    ]
+    body = {"model": "demo", "max_tokens": 9, "messages": messages}
+    if dialect == "responses":
+        body = {"model": "demo", "input": messages}
+    made = Run(judge(on=["request"]), request=body, dialect=dialect)
+    assert [shown(ask)["text"] for ask in made.asks] == ["new words"] and not made.outputs
+
+
+def test_documents_of_the_user_are_judged_with_the_words_and_images_are_not() -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "of a document"}
+    image = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    content = [
+        {"type": "document", "source": source, "title": "its title"},
+        {"type": "image", "source": image},
+        {"type": "text", "text": "words"},
+    ]
+    messages = [{"role": "user", "content": content}]
+    body = {"model": "demo", "max_tokens": 9, "messages": messages}
+    [ask] = Run(judge(on=["request"]), request=body, dialect="anthropic").asks
+    assert shown(ask)["text"] == "of a document\n\nits title\n\nwords"
 
 
 @pytest.mark.parametrize("streams", [True, False])
