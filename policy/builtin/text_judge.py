@@ -64,6 +64,10 @@ class TextJudgeOptions(panel.PanelOptions):
     """Use a judge's answer to the same text, rule and key for 24 hours."""
 
 
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
 class TextJudge(Policy):
     """Block text that judge models rate as breaking a rule."""
 
@@ -100,7 +104,7 @@ class TextJudge(Policy):
         subject = judging.subject_of_text(piece)
         if any(call.nonce in text for text in judging.readings(subject)):
             return Block("nonce")
-        asked = "\0".join((self.context.key, self._system, subject)).encode("utf-8", "replace")
+        key, asked = (_digest(text) for text in (self.context.key, f"{self._system}\0{subject}"))
         return JudgeQuestion(
             model="",
             system=self._system,
@@ -112,7 +116,7 @@ class TextJudge(Policy):
                 "arguments": json.dumps({"text": piece.text}),
                 "rule": options.rule,
             },
-            cache=blake2b(asked, digest_size=16).hexdigest() if options.cache else "",
+            cache=f"{key}:{asked}" if options.cache else "",
         )
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:
