@@ -217,8 +217,8 @@ class JudgeQuestion(msgspec.Struct, frozen=True):
     deadline_s: float | None
     call: dict[str, str]
     cache: str = ""
-    """Stands for all that is asked but the model and the nonce: with it judges find an answer that
-    was given before. Empty: they ask."""
+    """Stands for all that is asked but the model and the nonce, behind what stands for the key: with
+    it judges find an answer that was given before. Empty: they ask."""
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

@@ -79,9 +79,10 @@ last."""
 CACHED_JUDGEMENT_S = 86_400
 
 
-def cached_judgement_key(digest: str) -> str:
-    """String: what a judge answered to such a question, for CACHED_JUDGEMENT_S."""
-    return f"sluice:{{00}}:judged:{digest}"
+def cached_judgement_key(key: str, digest: str) -> str:
+    """String: what a judge answered a key for CACHED_JUDGEMENT_S, in one of its 4,096 places: the
+    next question with that place takes it."""
+    return f"sluice:{{00}}:judged:{key}:{digest[:3]}"
 
 
 START_ID = "0-1"

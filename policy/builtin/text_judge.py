@@ -64,6 +64,10 @@ class TextJudgeOptions(panel.PanelOptions):
     """Use a judge's answer to the same text, rule and key for 24 hours."""
 
 
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
 class TextJudge(Policy):
     """Block text that judge models rate as breaking a rule."""
 
@@ -88,7 +92,8 @@ class TextJudge(Policy):
         if piece is None or piece.source not in options.on or not piece.text.strip():
             return ALLOW
         if len(piece.text) > MAX_JUDGED_CHARS:
-            return Block("too_large", detail="for its judge")
+            most = f"{MAX_JUDGED_CHARS:,}"
+            return Block("too_large", f"it has more characters than a judge is shown ({most})")
         questions = len(options.models) + self.asks_again
         if (piece.number + 1) * questions > options.max_questions:
             return Block("judge_budget")
@@ -99,7 +104,7 @@ class TextJudge(Policy):
         subject = judging.subject_of_text(piece)
         if any(call.nonce in text for text in judging.readings(subject)):
             return Block("nonce")
-        asked = "\0".join((self.context.key, self._system, subject)).encode("utf-8", "replace")
+        key, asked = (_digest(text) for text in (self.context.key, f"{self._system}\0{subject}"))
         return JudgeQuestion(
             model="",
             system=self._system,
@@ -111,7 +116,7 @@ class TextJudge(Policy):
                 "arguments": json.dumps({"text": piece.text}),
                 "rule": options.rule,
             },
-            cache=blake2b(asked, digest_size=16).hexdigest() if options.cache else "",
+            cache=f"{key}:{asked}" if options.cache else "",
         )
 
     def on_judgement(self, call: ToolCall, judgement: Judgement) -> Verdict:

@@ -17,17 +17,20 @@ from policy.session.notices import Notices
 from protocol.bounds import MAX_REVIEWED
 from protocol.errors import Forbidden
 from protocol.policy_changes import Unclear, reconciled
-from protocol.request import ChatRequest, TextPart, ToolResultPart
+from protocol.request import ChatRequest, OtherPart, Part, TextPart, ToolResultPart, Turn
+from protocol.request_texts import map_contents
 
 
 def reviewed(request: ChatRequest, chain: Chain) -> list[TextWindow]:
     """Return the texts to decide about. Raises Forbidden where there are too many."""
     wanted = {source for policy in chain.text_judges for source in policy.judges_text}
     turns, pieces = request.turns, list[TextPiece]()
-    last = max((n for n, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
+    newest = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=0)
+    # an answer behind it is one that the client begins
+    last = max((n for n in range(newest) if turns[n].role == "assistant"), default=-1)
     if "request" in wanted:
         new = [part for turn in turns[last + 1 :] if turn.role == "user" for part in turn.parts]
-        words = "\n\n".join(part.text for part in new if isinstance(part, TextPart))
+        words = "\n\n".join(text for part in new for text in _words(part, request))
         pieces += [TextPiece(words, "request")] if words else ()
     if "tool_results" in wanted:
         parts = [part for turn in turns for part in turn.parts]
@@ -42,6 +45,20 @@ def reviewed(request: ChatRequest, chain: Chain) -> list[TextWindow]:
             code="blocked_by_policy",
         )
     return [TextWindow(key, piece, chain) for key, piece in enumerate(pieces, FIRST_OF_REQUEST)]
+
+
+def _words(part: Part, request: ChatRequest) -> list[str]:
+    """The user's words in a part of a turn: text, and what of a document or its title is text."""
+    words = list[str]()
+
+    def take(text: str, _: str) -> str:
+        words.append(text)
+        return text
+
+    if isinstance(part, OtherPart):
+        turn = Turn("user", (part,))
+        map_contents(ChatRequest(dialect=request.dialect, model="", turns=(turn,)), take)
+    return [part.text] if isinstance(part, TextPart) else words
 
 
 def without(request: ChatRequest, windows: Sequence[TextWindow], notices: Notices) -> ChatRequest:

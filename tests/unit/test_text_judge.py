@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from policy.base import Judgement, Policy, WindowSize
 from policy.builtin.text_judge import TextJudge
+from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.loading import load
 from policy.session.answer.windows import OpenText
@@ -20,8 +22,14 @@ from policy.session.effects import JudgeRequest, SendUpstream, SessionEffects, W
 from policy.session.session import Session
 from protocol.bounds import MAX_JUDGED_CHARS
 from protocol.errors import PolicyFailed
-from protocol.events import TextDelta
-from protocol.records import BlockRecord, JudgementRecord
+from protocol.events import BlockKind, BlockStart, TextDelta
+from protocol.records import (
+    BlockRecord,
+    EventRecord,
+    JudgementRecord,
+    ToolCallRecord,
+    ToolReleaseRecord,
+)
 from settings.config import Config, PolicyStep
 from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, make
@@ -161,6 +169,25 @@ def test_windows_grow_so_that_a_long_answer_fits_its_questions() -> None:
     assert sizes[::16] == [30, 120, 240, 480] and sum(sizes) > 64 * 60
 
 
+def test_a_long_line_without_an_end_is_not_searched_again_with_each_character() -> None:
+    open_text, started = OpenText(WindowSize(16_384, 240, 0)), time.process_time()
+    windows = list[str]()
+    for _ in range(60_000):
+        open_text.add("x")
+        while window := open_text.cut(len(windows), is_rest=False):
+            windows.append(window.text)
+            open_text.windows.append(window)  # type: ignore[arg-type]
+    assert list(map(len, windows)) == [360, 24_576, 24_576]
+    # 0.2 s; where all of it is searched again each time, 4 s
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_end_is_found_where_its_characters_come_apart(step: int) -> None:
+    text = "x" * 25 + '."\u201d)' + " And " + "y" * 30
+    assert shown(run(text, judge(), step=step).asks[0])["text"] == text[:30]
+
+
 def test_a_whole_block_is_one_window() -> None:
     made = run(TEXT, judge(window={"chars": "all"}))
     assert [shown(ask)["text"] for ask in made.asks] == [TEXT]
@@ -206,6 +233,55 @@ def test_the_rest_of_a_block_is_withheld_where_that_is_wanted() -> None:
     first = shown(made.asks[0])["text"]
     assert made.text.startswith(first) and made.text.rstrip().endswith("]")
     assert made.end == "complete"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("way", ["window", "block"])
+def test_a_call_written_behind_a_blocked_text_is_on_record_as_what_became_of_it(
+    way: str, order: int
+) -> None:
+    policy = judge()
+    policy.on_block = way  # type: ignore[assignment]
+    written = '<tool_call>{"name": "bash", "arguments": {"command": "ls"}}</tool_call>'
+    made = run(f"One bad sentence. {written} Done.", policy)
+    first, *_ = made.asks
+    for ask in made.asks[::order]:
+        made.judge(ask, BAD if ask is first else 0.0)
+    [call] = of_kind(made.records, ToolCallRecord)
+    released = [record.block for record in of_kind(made.records, ToolReleaseRecord)]
+    withheld = [r.detail for r in of_kind(made.records, EventRecord) if r.kind == "withheld"]
+    if way == "window":
+        assert written in made.text and released == [call.block] and not withheld
+    else:
+        assert written not in made.text and not released
+        assert withheld == [f"block {call.block}: after_denied"]
+
+
+@pytest.mark.parametrize("known", [5, 100])
+def test_a_block_with_which_the_turn_ends_has_its_verdict(known: int) -> None:
+    policy = judge()
+    policy.on_block = "turn"
+    made = Run(policy)
+    made.feed(stream(TEXT)[:known])
+    made.judge(made.asks[0], BAD)
+    assert made.verdicts()[0] == "replace" and made.end == "complete"
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_text_that_was_changed_is_on_record_as_changed_whenever_judges_answer(
+    is_early: bool,
+) -> None:
+    change = TextReplace(rules=[{"find": "sentence", "replace": "word"}])
+    made, answers = Run(change, judge()), 0
+    for number, raw in enumerate(stream(TEXT), 1):
+        made.session.chunks(number, [raw])
+        made.take()
+        while is_early and answers < len(made.asks):
+            made.judge(made.asks[answers])
+            answers += 1
+    for ask in made.asks[answers:]:
+        made.judge(ask)
+    assert made.text == TEXT.replace("sentence", "word") and made.verdicts()[0] == "replace"
 
 
 def test_the_turn_ends_where_that_is_wanted() -> None:
@@ -276,7 +352,8 @@ def test_an_answer_asks_no_more_than_its_questions() -> None:
 
 def test_a_text_that_is_too_large_is_blocked() -> None:
     made = run("x" * (MAX_JUDGED_CHARS + 1), judge(window={"chars": "all"}), step=100_000)
-    assert not made.asks and made.text.count("x") < 10 and made.end == "complete"
+    assert not made.asks and made.text.count("xx") == 0 and made.end == "complete"
+    assert "it has more characters than a judge is shown (262,144)" in made.text
 
 
 def test_a_tool_call_waits_for_the_text_before_it_and_is_none_of_the_text() -> None:
@@ -353,6 +430,23 @@ def test_reasoning_is_judged_and_signed_only_where_it_passed(
     assert "Sluice" not in made.text and made.end == "complete"
 
 
+def test_a_turn_that_ends_with_its_reasoning_says_why() -> None:
+    policy = judge()
+    policy.on_block = "turn"
+    body = {
+        "model": "demo",
+        "max_tokens": 9,
+        "stream": True,
+        "messages": [{"role": "user", "content": "go"}],
+    }
+    made = Run(policy, request=body, dialect="anthropic")
+    made.feed(thinking("I think of x. "))
+    made.judge(made.asks[0], BAD)
+    assert made.text.startswith("[Sluice withheld text here: judged harmful")
+    starts = [(start.index, start.kind) for start in of_kind(made.outputs, BlockStart)]
+    assert starts == [(0, BlockKind.THINKING), (1, BlockKind.TEXT)] and made.end == "complete"
+
+
 def test_a_series_that_goes_on_after_a_block_judges_each_answer() -> None:
     deny = {"use": "tool_rules", "deny": [{"tool": "bash"}], "on_block": "continue"}
     step = {"use": "text_judge", "model": "demo-judge", "rule": "No x.", "window": SMALL}
@@ -402,6 +496,33 @@ def test_only_the_newest_words_of_the_user_are_judged_and_the_upstream_waits() -
     assert isinstance(made.outputs[0], SendUpstream)
     made.feed(stream("Any answer."))
     assert made.text == "Any answer." and len(made.asks) == 1
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic", "responses"])
+def test_words_before_an_answer_that_the_client_begins_are_judged(dialect: str) -> None:
+    messages = [
+        {"role": "user", "content": "new words"},
+        {"role": "assistant", "content": "Sure, I"},
+    ]
+    body = {"model": "demo", "max_tokens": 9, "messages": messages}
+    if dialect == "responses":
+        body = {"model": "demo", "input": messages}
+    made = Run(judge(on=["request"]), request=body, dialect=dialect)
+    assert [shown(ask)["text"] for ask in made.asks] == ["new words"] and not made.outputs
+
+
+def test_documents_of_the_user_are_judged_with_the_words_and_images_are_not() -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "of a document"}
+    image = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
+    content = [
+        {"type": "document", "source": source, "title": "its title"},
+        {"type": "image", "source": image},
+        {"type": "text", "text": "words"},
+    ]
+    messages = [{"role": "user", "content": content}]
+    body = {"model": "demo", "max_tokens": 9, "messages": messages}
+    [ask] = Run(judge(on=["request"]), request=body, dialect="anthropic").asks
+    assert shown(ask)["text"] == "of a document\n\nits title\n\nwords"
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -657,3 +778,13 @@ def test_many_windows_are_cut_in_no_time_and_answers_in_any_order_agree() -> Non
                 made.judge(ask, BAD if ask.block % 3 == 0 else 0.0)
         outcomes.add((made.text, made.digest, made.end))
     assert len(outcomes) == 1
+
+
+def test_windows_past_the_most_questions_are_settled_in_no_time() -> None:
+    text = "word " * 600_000
+    made = run(text, judge(max_questions=8), step=4_000)
+    started = time.process_time()
+    for ask in made.asks:
+        made.judge(ask)
+    # 0.7 s; where each looks at all others, 5 s
+    assert time.process_time() - started < 2.5 and made.end == "complete"

@@ -26,20 +26,30 @@ class CachedJudgements:
 
     async def find(self, question: JudgeQuestion) -> Judgement | None:
         """Return the answer that was given to this question before, if there is one."""
+        place, asked = _place(question)
         try:
-            value = await self._redis.call("GET", _key(question)) if question.cache else None
+            value = await self._redis.call("GET", place) if question.cache else None
             known = None if value is None else _decode(value)
         except (StreamConnectionLost, RedisError, msgspec.MsgspecError):
             return None
-        return known and msgspec.structs.replace(known, prompt=question.prompt, attempts=0)
+        if known is None or known.prompt != asked:
+            return None
+        return msgspec.structs.replace(known, prompt=question.prompt, attempts=0)
 
     def keep(self, question: JudgeQuestion, judgement: Judgement) -> None:
-        """Keep a valid answer. Should that fail, the judge is asked again."""
+        """Keep a valid answer, without what it came as. Should that fail, the judge is asked
+        again."""
         if question.cache and not judgement.error:
-            value = _encode(msgspec.structs.replace(judgement, prompt="", facts=JudgementFacts()))
-            self._redis.send_quiet("SETEX", _key(question), layout.CACHED_JUDGEMENT_S, value)
+            place, asked = _place(question)
+            kept = msgspec.structs.replace(
+                judgement, prompt=asked, reply="", facts=JudgementFacts()
+            )
+            self._redis.send_quiet("SETEX", place, layout.CACHED_JUDGEMENT_S, _encode(kept))
 
 
-def _key(question: JudgeQuestion) -> str:
-    asked = f"{question.cache}:{question.model}".encode("utf-8", "surrogatepass")
-    return layout.cached_judgement_key(blake2b(asked, digest_size=16).hexdigest())
+def _place(question: JudgeQuestion) -> tuple[str, str]:
+    """Where the answer to a question is, and what stands there for the question: no key takes more
+    than its places."""
+    key, _, asked = question.cache.partition(":")
+    digest = blake2b(f"{asked}:{question.model}".encode("utf-8", "surrogatepass"), digest_size=16)
+    return layout.cached_judgement_key(key, digest.hexdigest()), digest.hexdigest()

@@ -22,6 +22,7 @@ from policy.session.answer.call_flow import LISTED, CallFlow
 from policy.session.answer.judged_text import JudgedTextFlow
 from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import (
+    FIRST_SUSPECT,
     RANKED,
     CallSlot,
     Continue,
@@ -305,9 +306,24 @@ class CallBlocks(CallFlow):
         )
         slot.close()
         if slot.index >= 0 and isinstance(self._text, JudgedTextFlow):
-            self._text.settle(slot, decision.way)
+            waiting = self._text.settle(slot, decision.way)
             if decision.way == "turn":
                 self._cut(slot)
+            for call in waiting:
+                if not call.done:
+                    self._release(call, at)
+
+    def _release(self, slot: CallSlot, at: int) -> None:
+        goes: bool | None = True
+        if slot.key >= FIRST_SUSPECT and isinstance(self._text, JudgedTextFlow):
+            goes = self._text.goes_out(slot)
+        if goes:
+            super()._release(slot, at)
+        elif goes is not None:
+            # nothing more of its block goes out
+            self._outbox.lose()
+            self._outbox.block_note(slot, "withheld", "after_denied")
+            slot.close()
 
     def _cut(self, slot: CallSlot) -> None:
         """End the turn behind a denied call that the provider is running, or a text with which it

@@ -6,7 +6,7 @@ are asked.
 """
 
 from policy.session.answer import metadata
-from policy.session.answer.slots import Mark, Slot, TextRun, TextSlot
+from policy.session.answer.slots import CallSlot, Mark, Slot, TextRun, TextSlot
 from policy.session.answer.text_flow import TextFlow
 from policy.session.answer.windows import OpenText, TextWindow, Withheld
 from protocol.events import BlockKind, BlockStart, BlockStop, TextDelta
@@ -42,7 +42,7 @@ class JudgedTextFlow(TextFlow):
             self._begin(before, run)
             window = TextWindow(slots.new_key(), piece, self._chain, run.start)
             self._windows += 1
-            text.windows.append(window)
+            text.ask(window)
             after = slots.by_index[index] = TextSlot(slots.new_key(), run)
             slots.insert_after(before, window)
             slots.insert_after(window, after)
@@ -55,26 +55,48 @@ class JudgedTextFlow(TextFlow):
 
     def _record(self, slot: Slot, verdict: VerdictName) -> None:
         verdict = self._texts[slot.index].verdict(verdict)
-        if verdict != "hold":
+        if verdict != "hold" and slot.index not in self._outbox.recorded:
             # by the key that its chunks are recorded with
             super()._record(self._slots.by_key[slot.index], verdict)
 
-    def settle(self, window: TextWindow, way: str) -> None:
+    def goes_out(self, call: CallSlot) -> bool | None:
+        """Does a decided call that was found in text go out? None while that depends on the text
+        before it: `settle` gives it back then."""
+        return self._texts[call.index].goes_out(call)
+
+    def settle(self, window: TextWindow, way: str) -> list[CallSlot]:
         """Let out what the verdict on a window lets out; `way`: what goes with one that is
-        blocked."""
+        blocked. Returns the calls that waited for it."""
         decided, index = window.final, window.index
+        waiting = self._texts[index].settle(window, way)
         if decided.verdict == "allow":
             self._slots.put(window, TextDelta(index, window.piece.text))
         else:
-            self._outbox.lose()
-            notices = self._outbox.notices
-            notice = metadata.read_notice(
-                notices.judged(decided), self._chain, notices.least(of_call=False)
-            )
-            # reasoning has none
-            notice = f"\n{notice}\n" if window.kind is BlockKind.TEXT else ""
-            self._slots.put(window, Withheld(index, notice, way == "block"))
-            if way == "turn":
-                self._slots.put(window, BlockStop(index))
-        if self._slots.by_index[index].done:
-            self._record(window, "allow")
+            self._withhold(window, way)
+        last = self._slots.by_index[index]
+        if last.done:
+            self._record(window, last.verdict)
+        return waiting
+
+    def _withhold(self, window: TextWindow, way: str) -> None:
+        index, is_text = window.index, window.kind is BlockKind.TEXT
+        self._outbox.lose()
+        notices = self._outbox.notices
+        notice = metadata.read_notice(
+            notices.judged(window.final), self._chain, notices.least(of_call=False)
+        )
+        # reasoning has none
+        self._slots.put(window, Withheld(index, f"\n{notice}\n" if is_text else "", way == "block"))
+        if way != "turn":
+            return
+        self._slots.put(window, BlockStop(index))
+        if not is_text:
+            # nothing else of the turn would say why it ends
+            for event in (
+                BlockStart(index + 1, BlockKind.TEXT),
+                TextDelta(index + 1, notice),
+                BlockStop(index + 1),
+            ):
+                self._slots.put(window, event)
+        if index not in self._outbox.recorded:
+            super()._record(self._slots.by_key[index], "replace")

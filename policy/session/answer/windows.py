@@ -8,6 +8,7 @@ is decided where events leave the queue, which they do in order. Must not know: 
 asked.
 """
 
+import math
 import re
 from collections.abc import Callable
 
@@ -28,7 +29,8 @@ from protocol.records import VerdictName
 
 FIRST_OF_REQUEST = 2_000_000
 """Keys of texts of the request begin here."""
-_ENDS = re.compile(r"[.!?…][)\]\"'»”’]*\s|[。！？]|\n")
+_CLOSING = ")]\"'»”’"
+_ENDS = re.compile(rf"[.!?…][{re.escape(_CLOSING)}]*\s|[。！？]|\n")
 """Of a sentence, or of a line."""
 _DOUBLED_AFTER, _DOUBLINGS = 16, 3
 """After so many windows the next are twice as large, and how often."""
@@ -56,9 +58,15 @@ class OpenText:
     def __init__(self, size: WindowSize) -> None:
         self._size = size
         self._pieces: list[str] = []
-        self._length = 0
+        self._length = self._searched = 0
+        # searched: no sentence ends that begins to do so before this place
         self._before = ""
         self.windows: list[TextWindow] = []
+        self._open: dict[int, TextWindow] = {}
+        """Those that are not decided, by their keys: the oldest first."""
+        self._waiting: list[CallSlot] = []
+        self._has_lost, self._ends_at = False, math.inf
+        # has_lost: is one withheld? ends_at: key of the first behind which nothing more goes out
 
     def add(self, text: str) -> None:
         """Take some text."""
@@ -76,21 +84,46 @@ class OpenText:
             return None
         text = "".join(self._pieces)
         most = least + least // 2 or len(text)
-        found = _ENDS.search(text, least - 1, most) if least else None
+        found = _ENDS.search(text, max(least - 1, self._searched), most) if least else None
         end = most if found is None else found.end()
         if end > len(text) and not is_rest:
+            # so that a piece costs no more the more there are
+            self._pieces, self._searched = [text], len(text.rstrip(_CLOSING)) - 1
             return None
         piece = TextPiece(text[:end], "answer", self._before, number)
         self._pieces = [text[end:]]
-        self._length = len(text[end:])
+        self._length, self._searched = len(self._pieces[0]), 0
         self._before = (self._before + piece.text)[-size.overlap :] if size.overlap else ""
         return piece if text else None
+
+    def ask(self, window: TextWindow) -> None:
+        """Take a window that is to be decided about."""
+        self.windows.append(window)
+        self._open[window.key] = window
+
+    def settle(self, window: TextWindow, way: str) -> list[CallSlot]:
+        """Take the verdict on a window; `way`: what goes with one that is blocked. Returns the
+        calls that waited for one."""
+        del self._open[window.key]
+        if window.final.verdict != "allow":
+            self._has_lost = True
+            if way == "block":
+                self._ends_at = min(self._ends_at, window.key)
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def goes_out(self, call: CallSlot) -> bool | None:
+        """Does a call that was found in the text go out? None: it waits, as a window before it is
+        not decided."""
+        if next(iter(self._open), call.key) < call.key:
+            self._waiting.append(call)
+            return None
+        return call.key < self._ends_at
 
     def verdict(self, otherwise: VerdictName) -> VerdictName:
         """What became of all windows: `hold` while one is not decided, `otherwise` where none is
         withheld."""
-        verdicts = {window.verdict for window in self.windows}
-        return "hold" if "hold" in verdicts else "replace" if "block" in verdicts else otherwise
+        return "hold" if self._open else "replace" if self._has_lost else otherwise
 
 
 class Withheld(TextDelta, frozen=True):
