@@ -16,7 +16,7 @@ import msgspec
 
 from protocol.errors import PipelineError
 
-ANSWER_S = 10.0
+ANSWER_S = 4.0
 """How long the provider may take for one answer."""
 MAX_ANSWER_BYTES = 2**18
 _FORM = "application/x-www-form-urlencoded"
