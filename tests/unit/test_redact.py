@@ -174,6 +174,78 @@ def test_each_place_of_responses_is_masked() -> None:
     assert written.count("REDACTED_EMAIL") == 4
 
 
+AWS = "AKIAQ2W3ERT5Y7UIOPAS"
+CARD = "4111 1111 1111 1111"
+"""Values that are none where a letter or a digit follows."""
+
+
+def parts(*texts: str) -> list[Json]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+@pytest.mark.parametrize("value", [AWS, CARD, MAIL])
+@pytest.mark.parametrize("behind", ["and more", "1. do it"])
+def test_what_stands_at_the_end_of_a_part_is_masked_whatever_follows(
+    value: str, behind: str
+) -> None:
+    two = parts(f"use {value}", behind)
+    two[0]["cache_control"] = {"type": "ephemeral"}
+    call: Json = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+    result: Json = {"type": "tool_result", "tool_use_id": "c1", "content": two}
+    turns: list[Json] = [
+        {"role": "user", "content": two},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    for client, upstream, body in (
+        ("anthropic", "anthropic", {"max_tokens": 9, "system": two, "messages": turns}),
+        ("anthropic", "openai", {"max_tokens": 9, "system": two, "messages": turns}),
+        (
+            "openai",
+            "openai",
+            {"messages": [{"role": "system", "content": parts(f"use {value}", behind)}, turns[0]]},
+        ),
+    ):
+        sent = sent_by(client, upstream, redact(), body=body)
+        assert not isinstance(sent, Respond), sent.body
+        written = json.dumps(sent)
+        assert value not in written and "REDACTED_" in written
+        # the parts stay what they are, with the marks of what to cache
+        assert written.count("cache_control") >= (2 if upstream == "anthropic" else 0)
+
+
+def test_a_value_that_is_cut_into_parts_is_masked() -> None:
+    sent = sent_by(
+        "openai",
+        "openai",
+        redact(),
+        body={"messages": [{"role": "user", "content": parts(TOKEN[:20], TOKEN[20:])}]},
+    )
+    assert not isinstance(sent, Respond)
+    assert TOKEN[20:] not in json.dumps(sent) and "REDACTED_SECRET" in json.dumps(sent)
+
+
+def test_a_plain_document_and_a_prediction_are_texts() -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": TOKEN}
+    body: Json = {
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": [{"type": "document", "source": source}]}],
+    }
+    for client, asked_for in (
+        ("anthropic", body),
+        (
+            "openai",
+            {
+                "messages": [{"role": "user", "content": "go on"}],
+                "prediction": {"type": "content", "content": f"key = {TOKEN}"},
+            },
+        ),
+    ):
+        sent = sent_by(client, client, redact(), body=asked_for)
+        assert not isinstance(sent, Respond), sent.body
+        assert TOKEN not in json.dumps(sent) and "REDACTED_SECRET" in json.dumps(sent)
+
+
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("action", ["mask", "mask_restore"])
 def test_a_longer_conversation_begins_with_the_same_bytes(
