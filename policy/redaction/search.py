@@ -38,6 +38,10 @@ _MAY_GO_ON = re.compile(
 PIECE_CHARS = 8_192
 OFTEN = re.compile(f"[\\d@]|-----|{_CHARACTER}{{{MIN_SECRET_CHARS}}}")
 """What stands in every text in which there is something."""
+_MIN_CHARS = 6
+"""The shortest find, an address."""
+_BREAK = re.compile("[a-z,.:;] ")
+"""What stands in no run."""
 _EMAIL = re.compile(
     r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", re.ASCII
 )
@@ -80,15 +84,19 @@ def finds(text: str, start: int, stop: int, places: Sequence[int] = ()) -> list[
     """Return what begins from `start` on and before `stop`. `places`: where alone something may
     begin."""
     result: list[Find] = []
+    last = -1
     while start < stop:
-        if places:
-            # from the line on in which something may be
-            place = places[bisect_left(places, start - CONTEXT_CHARS)]
-            start = max(start, text.rfind("\n", start, place) + 1)
+        place = places[bisect_left(places, start - CONTEXT_CHARS)] if places else last
+        if place != last:
+            # once for each, as a line may be a megabyte
+            last = place
+            start = _before(text, start, place)
         run = _RUN.search(text, start)
         if run is None:
             break
         start, end = run.span()
+        if end - start < _MIN_CHARS:
+            start = end
         while start < min(end, stop):
             is_last = end - start < PIECE_CHARS
             limit = end if is_last else start + PIECE_CHARS // 2
@@ -99,6 +107,13 @@ def finds(text: str, start: int, stop: int, places: Sequence[int] = ()) -> list[
                 limit = max(limit, find.end)
             start = limit
     return result
+
+
+def _before(text: str, start: int, place: int) -> int:
+    """Where runs may be looked at from, if nothing is in those from `start` to `place`."""
+    near = max(start, place - CONTEXT_CHARS)
+    breaks = [match.end() for match in _BREAK.finditer(text, near, max(near, place))]
+    return breaks[-1] if breaks else max(start, text.rfind("\n", start, place) + 1)
 
 
 def apart(every: Iterable[Find]) -> list[Find]:
