@@ -47,10 +47,12 @@ _EMAIL = re.compile(
 )
 _NO_EMAIL = re.compile(
     r"(?:git|hg|svn|noreply|no-reply)@|[^@]*@(?:.*\.)?(?:example(?:\.\w+)?|test|invalid|local"
-    r"|localhost|users\.noreply\.github\.com)\Z|.*\.(?:png|svg|jpe?g|gif)\Z",
+    r"|localhost|users\.noreply\.github\.com|openssh\.com|libssh\.org)\Z|[^@]*@self\.|.*\.(?:png|svg|jpe?g|gif|webp|service|socket|timer|target|mount|slice)\Z",
     re.ASCII | re.IGNORECASE,
 )
-"""Addresses of documentation and of programs, and names of files."""
+"""Addresses of documentation and of programs, and names of files, units and algorithms."""
+_ESCAPE = re.compile(r"(?<!\\)\\+(?:[nrt]|(?=[\"']))")
+"""In JSON within a text: a line end, or what stands before a quote."""
 
 
 class Find(NamedTuple):
@@ -135,21 +137,31 @@ def _in_piece(text: str, start: int, end: int) -> list[Find]:
     context = text[max(start - CONTEXT_CHARS, 0) : start]
     return apart(
         Find(start + places[begin], start + places[stop], kind, rule, run[begin:stop])
-        for begin, stop, kind, rule in _spans(context, run, text[end : end + 1])
+        for begin, stop, kind, rule in _spans(_apart(context), _apart(run), text[end : end + 1])
     )
 
 
 def _spans(context: str, run: str, behind: str) -> Iterator[tuple[int, int, str, str]]:
     size = len(context)
     window = _readable(f"{context}{run}{behind}")
+    others = run
     for start, end, name in secrets(window) if len(run) >= MIN_SECRET_CHARS else ():
         if end > size:
-            yield max(start - size, 0), min(end - size, len(run)), "secret", name
-    for match in _EMAIL.finditer(run) if "@" in run else ():
+            begin, stop = max(start - size, 0), min(end - size, len(run))
+            yield begin, stop, "secret", name
+            if "@" in run:
+                # before a host, as in an URL, it is no name of a mailbox
+                others = others[:begin] + "\n" * (stop - begin) + others[stop:]
+    for match in _EMAIL.finditer(others) if "@" in run else ():
         if _NO_EMAIL.match(match[0]) is None:
             yield *match.span(), "email", "email"
     for start, end, kind in numbers(run):
         yield start, end, kind, kind
+
+
+def _apart(text: str) -> str:
+    """Text of the same length, without the letters of escapes, which belong to no value."""
+    return _ESCAPE.sub(lambda match: "\n" * len(match[0]), text) if "\\" in text else text
 
 
 @functools.lru_cache(4_096)
