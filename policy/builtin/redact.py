@@ -149,6 +149,7 @@ class Redact(TextReplace):
             every = self._known(text)
             if not every:
                 return text
+            every = _counting(every, self._request)
 
             def instead(find: Find) -> str | None:
                 action = self._action(self._request, find, place)
@@ -179,7 +180,7 @@ class Redact(TextReplace):
 
     def _all(self, text: str) -> list[Find]:
         """What is in a whole text."""
-        return apart((*search(text), *self._custom(text, 0, final=True)))
+        return [*search(text), *self._custom(text, 0, final=True)]
 
     def _custom(self, text: str, start: int, *, final: bool) -> Iterator[Find]:
         for begin, end, rule in (
@@ -253,7 +254,7 @@ class Redact(TextReplace):
         every = [*self._placeholders(text, start), *self._custom(text, start, final=final)]
         if self._masks_answers:
             every += finds(text, start, stop)
-        return (find for find in apart(every) if find.start < stop)
+        return (find for find in _counting(every, self._answer) if find.start < stop)
 
     @_or_block
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -261,7 +262,7 @@ class Redact(TextReplace):
         place, restores = f"call {call.block}", self._restore_tools.match(call.name)
 
         def change(text: str) -> str:
-            every = apart((*self._all(text), *self._placeholders(text)))
+            every = _counting((*self._all(text), *self._placeholders(text)), self._answer)
             return _put(text, every, partial(self._instead, place=place, restores=restores))
 
         value = map_json(call.value, change)
@@ -282,6 +283,11 @@ def _by_kind(actions: Any) -> dict[str, str]:
     """What is done about each class."""
     every = actions if isinstance(actions, dict) else dict.fromkeys(get_args(Kind), actions)
     return dict.fromkeys(get_args(Kind), "mask") | every
+
+
+def _counting(every: Iterable[Find], actions: dict[str, str]) -> list[Find]:
+    """Those whose class is not off, apart: what is off hides nothing that overlaps it."""
+    return apart(find for find in every if actions.get(find.kind) != "off")
 
 
 def _put(text: str, every: Iterable[Find], instead: Callable[[Find], str | None]) -> str:

@@ -67,7 +67,7 @@ class Find(NamedTuple):
 
 
 def search(text: str) -> list[Find]:
-    """Return what is in a whole text, in order, nothing of which overlaps."""
+    """Return what is in a whole text, in order. Nothing of a class overlaps."""
     places = [match.start() for match in pack()["gate"].finditer(_readable(text))]
     return finds(text, 0, len(text), [*places, len(text)]) if places else []
 
@@ -135,10 +135,14 @@ def _in_piece(text: str, start: int, end: int) -> list[Find]:
         places = [at for at, folded in enumerate(letters) for _ in folded] + [len(run)]
         run = "".join(letters)
     context = text[max(start - CONTEXT_CHARS, 0) : start]
-    return apart(
-        Find(start + places[begin], start + places[stop], kind, rule, run[begin:stop])
-        for begin, stop, kind, rule in _spans(_apart(context), _apart(run), text[end : end + 1])
-    )
+    every: dict[str, list[Find]] = {}
+    for begin, stop, kind, rule in _spans(
+        _without_escapes(context), _without_escapes(run), text[end : end + 1]
+    ):
+        find = Find(start + places[begin], start + places[stop], kind, rule, run[begin:stop])
+        every.setdefault(kind, []).append(find)
+    # those of another class stay: which of them count is for others to say
+    return sorted(find for group in every.values() for find in apart(group))
 
 
 def _spans(context: str, run: str, behind: str) -> Iterator[tuple[int, int, str, str]]:
@@ -159,7 +163,7 @@ def _spans(context: str, run: str, behind: str) -> Iterator[tuple[int, int, str,
         yield start, end, kind, kind
 
 
-def _apart(text: str) -> str:
+def _without_escapes(text: str) -> str:
     """Text of the same length, without the letters of escapes, which belong to no value."""
     return _ESCAPE.sub(lambda match: "\n" * len(match[0]), text) if "\\" in text else text
 

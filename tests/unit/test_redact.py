@@ -278,6 +278,21 @@ def test_what_is_blocked_is_refused_and_what_is_off_passes() -> None:
     assert for_call(request="off", answer=False).why_idle()
 
 
+def test_what_is_off_hides_nothing_that_overlaps_it() -> None:
+    custom = {"project": "Falcon ada"}
+    for text, options, masked in (
+        (f"Falcon {MAIL}", {"request": {"custom": "off"}}, "Falcon REDACTED_EMAIL"),
+        ("+14155552671@sip.org", {"request": {"email": "off"}}, "REDACTED_PHONE@sip.org"),
+        ("+14155552671@sip.org", {}, "REDACTED_EMAIL"),
+    ):
+        sent = for_call(custom=custom, **options).on_request(user(text))
+        assert isinstance(sent, ChatRequest)
+        assert repr(masked) in repr(sent.turns), text
+        if options:
+            options = {"answer": options["request"]}
+        assert said(for_call(custom=custom, **options), *text) == masked
+
+
 def test_two_keys_that_become_one_refuse_the_request() -> None:
     request = asked(
         messages=[
