@@ -43,7 +43,8 @@ _MIN_CHARS = 6
 _BREAK = re.compile("[a-z,.:;] ")
 """What stands in no run."""
 _EMAIL = re.compile(
-    r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", re.ASCII
+    r"(?<![\w.%+-])[\w.%+-]{1,64}(?:@|%40)(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])",
+    re.ASCII,
 )
 _NO_EMAIL = re.compile(
     r"(?:git|hg|svn|noreply|no-reply)@|[^@]*@(?:.*\.)?(?:example(?:\.\w+)?|test|invalid|local"
@@ -148,16 +149,18 @@ def _in_piece(text: str, start: int, end: int) -> list[Find]:
 def _spans(context: str, run: str, behind: str) -> Iterator[tuple[int, int, str, str]]:
     size = len(context)
     window = _readable(f"{context}{run}{behind}")
+    # the second as in URLs
+    may_have_email = "@" in run or "%40" in run
     others = run
     for start, end, name in secrets(window) if len(run) >= MIN_SECRET_CHARS else ():
         if end > size:
             begin, stop = max(start - size, 0), min(end - size, len(run))
             yield begin, stop, "secret", name
-            if "@" in run:
+            if may_have_email:
                 # before a host, as in an URL, it is no name of a mailbox
                 others = others[:begin] + "\n" * (stop - begin) + others[stop:]
-    for match in _EMAIL.finditer(others) if "@" in run else ():
-        if _NO_EMAIL.match(match[0]) is None:
+    for match in _EMAIL.finditer(others) if may_have_email else ():
+        if _NO_EMAIL.match(match[0].replace("%40", "@")) is None:
             yield *match.span(), "email", "email"
     for start, end, kind in numbers(run):
         yield start, end, kind, kind
