@@ -184,7 +184,7 @@ MAX_NOTES = 1_000
 MAX_FINDINGS = 100
 """Secrets and personal data of a request, and of its answer, that are noted."""
 MAX_SEARCHED_TEXTS = 100_000
-"""Texts of requests of which a policy remembers what is in them."""
+"""Texts of requests of which a policy remembers what is in them, and what that is, together."""
 MAX_OPAQUE_NOTES = 100
 """Kinds of unknown content of an answer that are noted."""
 MAX_SEGMENTS = 8

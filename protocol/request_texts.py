@@ -151,9 +151,14 @@ def map_contents(request: ChatRequest, change: Callable[[str, str], str]) -> Cha
         turns=request.turns,
         system_messages=request.system_messages,
     )
-    made = _Contents(change).request(contents)
+    walk = _Contents(change)
+    made = walk.request(contents)
     return msgspec.structs.replace(
-        request, system=made.system, turns=made.turns, system_messages=made.system_messages
+        request,
+        system=made.system,
+        turns=made.turns,
+        system_messages=made.system_messages,
+        extra=walk.predicted(request.extra),
     )
 
 
@@ -181,9 +186,11 @@ class _Walk:
             (k if k in fields else self._text(k), self._json(v, k))
             for k, v in request.extra.items()
         )
-        if messages and CLIENTS[request.dialect].changes().system_texts(messages) != system:
-            # joined, the parts say something else than each: only the text goes on
-            messages = ()
+        read = CLIENTS[request.dialect].changes().system_texts(messages) if messages else system
+        if read != system:
+            # joined, the parts say something else than each
+            system = tuple(map(self._text, read))
+            messages = messages if system == read else ()
         choice, form, reasoning = request.tool_choice, request.response_format, request.reasoning
         if (
             reasoning is not None
@@ -258,8 +265,12 @@ class _Walk:
         changed = [TextPart(self._text(p.text), self._json(p.extra)) for p in parts]
         if len(parts) == 1:
             return changed
-        whole = self._text("".join(p.text for p in parts))
-        return changed if whole == "".join(p.text for p in changed) else [TextPart(whole)]
+        joined = "".join(p.text for p in changed)
+        if self._text("".join(p.text for p in parts)) == joined:
+            return changed
+        # what is changed in a part may be nothing to be changed in the whole: both count
+        whole = self._text(joined)
+        return changed if whole == joined else [TextPart(whole)]
 
     def _part(self, part: Part, request: ChatRequest) -> Part:
         match part:
@@ -281,9 +292,14 @@ class _Walk:
     def _result(self, part: ToolResultPart, request: ChatRequest) -> ToolResultPart:
         text, extra = self._text(part.text), self._json(part.extra)
         read = CLIENTS[request.dialect].changes().result_text
-        if isinstance(extra.get("content"), list) and read(extra["content"], "") != text:
-            # joined, the parts say something else than each: only the text goes on
-            del extra["content"]
+        if isinstance(extra.get("content"), list):
+            joined = read(extra["content"], "")
+            if joined != text:
+                # the parts say something else than each: where more is to be changed, only the
+                # text goes on
+                text = self._text(joined)
+                if text != joined:
+                    del extra["content"]
         return ToolResultPart(self._name(part.tool_call_id), text, part.is_error, extra, part.form)
 
     def _arguments(self, arguments: str, *, is_custom: bool) -> str:
@@ -325,7 +341,11 @@ class _Walk:
                 (k if k == "user_id" else self._text(k), self._free(v)) for k, v in value.items()
             )
         return _unique(
-            (k if k in _KEYS or k.isdigit() else self._text(k), self._json(v, k))
+            (
+                k if k in _KEYS or k.isdigit() else self._text(k),
+                # a document as plain text, which may look like base64
+                self._free(v) if k == "data" and value.get("type") == "text" else self._json(v, k),
+            )
             for k, v in value.items()
         )
 
@@ -358,6 +378,13 @@ class _Contents(_Walk):
     def __init__(self, change: Callable[[str, str], str]) -> None:
         super().__init__(lambda text: change(text, self._place))
         self._place, self._number = "system", -1
+
+    def predicted(self, extra: dict[str, Any]) -> dict[str, Any]:
+        """Fields that are not modelled, of which one has a text."""
+        if "prediction" not in extra:
+            return extra
+        self._place = "prediction"
+        return extra | {"prediction": self._json(extra["prediction"])}
 
     def _turn(self, turn: Turn, request: ChatRequest) -> Turn:
         self._number += 1

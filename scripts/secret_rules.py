@@ -67,7 +67,7 @@ _BEHIND_SHORT = r"[\w.~+/=-]{16}"
 
 
 _GATE = (
-    r"[\w.%+-]@[\w-]+\.|\d(?:[ ().\-/]{0,2}\d){6,30}|[A-Z]{2}\d\d[ -]?[A-Z0-9]{4}"
+    r"[\w.%+-](?:@|%40)[\w-]+\.|\d(?:[ ().\-/]{0,2}\d){6,30}|[A-Z]{2}\d\d[ -]?[A-Z0-9]{4}"
     f"|[{UNSEEN}](?:[!-~]?[{UNSEEN}])*"
 )
 """What stands in every text with an address or a number."""

@@ -68,6 +68,22 @@ class RedactOptions(BaseModel):
     characters, for which an answer's text then waits."""
 
 
+class _Seen(dict[bytes, list[Find]]):
+    """What is in texts of requests, by their SHA-256: a conversation comes again with each turn. It
+    changes no decision. What is remembered is bounded by texts and finds: a text may be full of
+    them."""
+
+    size = 0
+
+    def remember(self, digest: bytes, every: list[Find]) -> None:
+        """Remember what is in a text; forget all others where it is too much."""
+        self.size += 1 + len(every)
+        if self.size > MAX_SEARCHED_TEXTS:
+            self.clear()
+            self.size = 1 + len(every)
+        self[digest] = every
+
+
 class _Blocked(Exception):
     """What is in a text is to be blocked."""
 
@@ -107,9 +123,7 @@ class Redact(TextReplace):
         self._masks_answers = {*self._answer.values()} != {"off"}
         # rules are read and compiled now, not while a call waits
         search("1234567")
-        self._seen: dict[bytes, list[Find]] = {}
-        """What is in texts of requests, by their SHA-256: a conversation comes again with each
-        turn. It changes no decision."""
+        self._seen = _Seen()
         self._values: dict[str, str] = {}
         """What placeholders of the request stand for."""
         self._sent = set[str]()
@@ -132,6 +146,11 @@ class Redact(TextReplace):
         values: dict[str, str] = {}
 
         def mask(text: str, place: str) -> str:
+            every = self._known(text)
+            if not every:
+                return text
+            every = _counting(every, self._request)
+
             def instead(find: Find) -> str | None:
                 action = self._action(self._request, find, place)
                 if action != "mask_restore":
@@ -143,7 +162,7 @@ class Redact(TextReplace):
                     values[name] = ""
                 return name
 
-            return _put(text, self._known(text), instead)
+            return _put(text, every, instead)
 
         self.findings = []
         changed = map_contents(request, mask)
@@ -155,14 +174,13 @@ class Redact(TextReplace):
         digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
         every = self._seen.get(digest)
         if every is None:
-            if len(self._seen) >= MAX_SEARCHED_TEXTS:
-                self._seen.clear()
-            every = self._seen[digest] = self._all(text)
+            every = self._all(text)
+            self._seen.remember(digest, every)
         return every
 
     def _all(self, text: str) -> list[Find]:
         """What is in a whole text."""
-        return apart((*search(text), *self._custom(text, 0, final=True)))
+        return [*search(text), *self._custom(text, 0, final=True)]
 
     def _custom(self, text: str, start: int, *, final: bool) -> Iterator[Find]:
         for begin, end, rule in (
@@ -236,7 +254,7 @@ class Redact(TextReplace):
         every = [*self._placeholders(text, start), *self._custom(text, start, final=final)]
         if self._masks_answers:
             every += finds(text, start, stop)
-        return (find for find in apart(every) if find.start < stop)
+        return (find for find in _counting(every, self._answer) if find.start < stop)
 
     @_or_block
     def on_tool_call(self, call: ToolCall) -> Verdict:
@@ -244,7 +262,7 @@ class Redact(TextReplace):
         place, restores = f"call {call.block}", self._restore_tools.match(call.name)
 
         def change(text: str) -> str:
-            every = apart((*self._all(text), *self._placeholders(text)))
+            every = _counting((*self._all(text), *self._placeholders(text)), self._answer)
             return _put(text, every, partial(self._instead, place=place, restores=restores))
 
         value = map_json(call.value, change)
@@ -265,6 +283,11 @@ def _by_kind(actions: Any) -> dict[str, str]:
     """What is done about each class."""
     every = actions if isinstance(actions, dict) else dict.fromkeys(get_args(Kind), actions)
     return dict.fromkeys(get_args(Kind), "mask") | every
+
+
+def _counting(every: Iterable[Find], actions: dict[str, str]) -> list[Find]:
+    """Those whose class is not off, apart: what is off hides nothing that overlaps it."""
+    return apart(find for find in every if actions.get(find.kind) != "off")
 
 
 def _put(text: str, every: Iterable[Find], instead: Callable[[Find], str | None]) -> str:

@@ -23,13 +23,18 @@ _CARD = re.compile(
 )
 """Numbers of the brands that issue cards."""
 _WRITTEN_CARD = re.compile(
-    r"\d+|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}([ -])\d{6}\2\d{4,5}"
+    r"(?<![\w+.,/%-])(?:\d{13,19}|\d{4}([ -])\d{4}\1\d{4}\1\d{4}(\1\d{3})?"
+    r"|\d{4}([ -])\d{6}\3\d{4,5})(?![\w%]|[.,-]\d)",
+    re.ASCII,
 )
+"""With or without groups; of the last three digits nobody knows whether they are of the number."""
 _PHONE = re.compile(
     # North America, and elsewhere with the country (ITU-T E.164)
     r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\)[ .-]?|[2-9]\d\d[ .-])[2-9]\d\d[ .-]\d{4}"
     r"|\+1[2-9]\d\d[2-9]\d{6}|\+[2-9](?:[ ().\-/]*\d){5,12}[ ().\-/]?\d\d"
 )
+_NO_PHONE = re.compile(r"\+(?:(?:19|20)\d\d-[01]?\d-[0-3]?\d(?!\d)|\d{1,3}\.\d+\Z)")
+"""A date in a line that a diff adds, a decimal with its sign."""
 _NUMBER = re.compile(
     r"(?<![\w+.,/%-])(?:\+|\((?=\d{1,5}\)))?\d(?:[ ().\-/]{0,2}\d){6,18}(?![\w%]|[.,-]\d)", re.ASCII
 )
@@ -48,17 +53,21 @@ def numbers(text: str) -> Iterator[tuple[int, int, str]]:
         value = int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4]))
         if len(plain) == length and value % 97 == 1 and not text[end : end + 1].isalnum():
             yield match.start(), end, "iban"
+    for match in _WRITTEN_CARD.finditer(text):
+        start, end = match.span()
+        for stop in (end, match.start(2)):
+            if stop > start and _is_card(text[start:stop]):
+                yield start, stop, "card"
+                break
     for match in _NUMBER.finditer(text):
-        if _is_card(match[0]):
-            yield *match.span(), "card"
-        elif _PHONE.fullmatch(match[0]):
+        if _PHONE.fullmatch(match[0]) and _NO_PHONE.match(match[0]) is None:
             yield *match.span(), "phone"
 
 
 def _is_card(number: str) -> bool:
-    """By its brand, its groups, and Luhn's sum."""
+    """By its brand and Luhn's sum."""
     digits = re.sub("[ -]", "", number)
-    if not (_WRITTEN_CARD.fullmatch(number) and _CARD.fullmatch(digits)):
+    if not _CARD.fullmatch(digits):
         return False
     doubled = sum(sum(divmod(int(digit) * 2, 10)) for digit in digits[-2::-2])
     return (doubled + sum(map(int, digits[-1::-2]))) % 10 == 0

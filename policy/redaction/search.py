@@ -38,15 +38,22 @@ _MAY_GO_ON = re.compile(
 PIECE_CHARS = 8_192
 OFTEN = re.compile(f"[\\d@]|-----|{_CHARACTER}{{{MIN_SECRET_CHARS}}}")
 """What stands in every text in which there is something."""
+_MIN_CHARS = 6
+"""The shortest find, an address."""
+_BREAK = re.compile("[a-z,.:;] ")
+"""What stands in no run."""
 _EMAIL = re.compile(
-    r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", re.ASCII
+    r"(?<![\w.%+-])[\w.%+-]{1,64}(?:@|%40)(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])",
+    re.ASCII,
 )
 _NO_EMAIL = re.compile(
     r"(?:git|hg|svn|noreply|no-reply)@|[^@]*@(?:.*\.)?(?:example(?:\.\w+)?|test|invalid|local"
-    r"|localhost|users\.noreply\.github\.com)\Z|.*\.(?:png|svg|jpe?g|gif)\Z",
+    r"|localhost|users\.noreply\.github\.com|openssh\.com|libssh\.org)\Z|[^@]*@self\.|.*\.(?:png|svg|jpe?g|gif|webp|service|socket|timer|target|mount|slice)\Z",
     re.ASCII | re.IGNORECASE,
 )
-"""Addresses of documentation and of programs, and names of files."""
+"""Addresses of documentation and of programs, and names of files, units and algorithms."""
+_ESCAPE = re.compile(r"(?<!\\)\\+(?:[nrt]|(?=[\"']))")
+"""In JSON within a text: a line end, or what stands before a quote."""
 
 
 class Find(NamedTuple):
@@ -61,7 +68,7 @@ class Find(NamedTuple):
 
 
 def search(text: str) -> list[Find]:
-    """Return what is in a whole text, in order, nothing of which overlaps."""
+    """Return what is in a whole text, in order. Nothing of a class overlaps."""
     places = [match.start() for match in pack()["gate"].finditer(_readable(text))]
     return finds(text, 0, len(text), [*places, len(text)]) if places else []
 
@@ -80,15 +87,19 @@ def finds(text: str, start: int, stop: int, places: Sequence[int] = ()) -> list[
     """Return what begins from `start` on and before `stop`. `places`: where alone something may
     begin."""
     result: list[Find] = []
+    last = -1
     while start < stop:
-        if places:
-            # from the line on in which something may be
-            place = places[bisect_left(places, start - CONTEXT_CHARS)]
-            start = max(start, text.rfind("\n", start, place) + 1)
+        place = places[bisect_left(places, start - CONTEXT_CHARS)] if places else last
+        if place != last:
+            # once for each, as a line may be a megabyte
+            last = place
+            start = _before(text, start, place)
         run = _RUN.search(text, start)
         if run is None:
             break
         start, end = run.span()
+        if end - start < _MIN_CHARS:
+            start = end
         while start < min(end, stop):
             is_last = end - start < PIECE_CHARS
             limit = end if is_last else start + PIECE_CHARS // 2
@@ -99,6 +110,13 @@ def finds(text: str, start: int, stop: int, places: Sequence[int] = ()) -> list[
                 limit = max(limit, find.end)
             start = limit
     return result
+
+
+def _before(text: str, start: int, place: int) -> int:
+    """Where runs may be looked at from, if nothing is in those from `start` to `place`."""
+    near = max(start, place - CONTEXT_CHARS)
+    breaks = [match.end() for match in _BREAK.finditer(text, near, max(near, place))]
+    return breaks[-1] if breaks else max(start, text.rfind("\n", start, place) + 1)
 
 
 def apart(every: Iterable[Find]) -> list[Find]:
@@ -118,23 +136,39 @@ def _in_piece(text: str, start: int, end: int) -> list[Find]:
         places = [at for at, folded in enumerate(letters) for _ in folded] + [len(run)]
         run = "".join(letters)
     context = text[max(start - CONTEXT_CHARS, 0) : start]
-    return apart(
-        Find(start + places[begin], start + places[stop], kind, rule, run[begin:stop])
-        for begin, stop, kind, rule in _spans(context, run, text[end : end + 1])
-    )
+    every: dict[str, list[Find]] = {}
+    for begin, stop, kind, rule in _spans(
+        _without_escapes(context), _without_escapes(run), text[end : end + 1]
+    ):
+        find = Find(start + places[begin], start + places[stop], kind, rule, run[begin:stop])
+        every.setdefault(kind, []).append(find)
+    # those of another class stay: which of them count is for others to say
+    return sorted(find for group in every.values() for find in apart(group))
 
 
 def _spans(context: str, run: str, behind: str) -> Iterator[tuple[int, int, str, str]]:
     size = len(context)
     window = _readable(f"{context}{run}{behind}")
+    # the second as in URLs
+    may_have_email = "@" in run or "%40" in run
+    others = run
     for start, end, name in secrets(window) if len(run) >= MIN_SECRET_CHARS else ():
         if end > size:
-            yield max(start - size, 0), min(end - size, len(run)), "secret", name
-    for match in _EMAIL.finditer(run) if "@" in run else ():
-        if _NO_EMAIL.match(match[0]) is None:
+            begin, stop = max(start - size, 0), min(end - size, len(run))
+            yield begin, stop, "secret", name
+            if may_have_email:
+                # before a host, as in an URL, it is no name of a mailbox
+                others = others[:begin] + "\n" * (stop - begin) + others[stop:]
+    for match in _EMAIL.finditer(others) if may_have_email else ():
+        if _NO_EMAIL.match(match[0].replace("%40", "@")) is None:
             yield *match.span(), "email", "email"
     for start, end, kind in numbers(run):
         yield start, end, kind, kind
+
+
+def _without_escapes(text: str) -> str:
+    """Text of the same length, without the letters of escapes, which belong to no value."""
+    return _ESCAPE.sub(lambda match: "\n" * len(match[0]), text) if "\\" in text else text
 
 
 @functools.lru_cache(4_096)

@@ -174,6 +174,78 @@ def test_each_place_of_responses_is_masked() -> None:
     assert written.count("REDACTED_EMAIL") == 4
 
 
+AWS = "AKIAQ2W3ERT5Y7UIOPAS"
+CARD = "4111 1111 1111 1111"
+"""Values that are none where a letter or a digit follows."""
+
+
+def parts(*texts: str) -> list[Json]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+@pytest.mark.parametrize("value", [AWS, CARD, MAIL])
+@pytest.mark.parametrize("behind", ["and more", "1. do it"])
+def test_what_stands_at_the_end_of_a_part_is_masked_whatever_follows(
+    value: str, behind: str
+) -> None:
+    two = parts(f"use {value}", behind)
+    two[0]["cache_control"] = {"type": "ephemeral"}
+    call: Json = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+    result: Json = {"type": "tool_result", "tool_use_id": "c1", "content": two}
+    turns: list[Json] = [
+        {"role": "user", "content": two},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    for client, upstream, body in (
+        ("anthropic", "anthropic", {"max_tokens": 9, "system": two, "messages": turns}),
+        ("anthropic", "openai", {"max_tokens": 9, "system": two, "messages": turns}),
+        (
+            "openai",
+            "openai",
+            {"messages": [{"role": "system", "content": parts(f"use {value}", behind)}, turns[0]]},
+        ),
+    ):
+        sent = sent_by(client, upstream, redact(), body=body)
+        assert not isinstance(sent, Respond), sent.body
+        written = json.dumps(sent)
+        assert value not in written and "REDACTED_" in written
+        # the parts stay what they are, with the marks of what to cache
+        assert written.count("cache_control") >= (2 if upstream == "anthropic" else 0)
+
+
+def test_a_value_that_is_cut_into_parts_is_masked() -> None:
+    sent = sent_by(
+        "openai",
+        "openai",
+        redact(),
+        body={"messages": [{"role": "user", "content": parts(TOKEN[:20], TOKEN[20:])}]},
+    )
+    assert not isinstance(sent, Respond)
+    assert TOKEN[20:] not in json.dumps(sent) and "REDACTED_SECRET" in json.dumps(sent)
+
+
+def test_a_plain_document_and_a_prediction_are_texts() -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": TOKEN}
+    body: Json = {
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": [{"type": "document", "source": source}]}],
+    }
+    for client, asked_for in (
+        ("anthropic", body),
+        (
+            "openai",
+            {
+                "messages": [{"role": "user", "content": "go on"}],
+                "prediction": {"type": "content", "content": f"key = {TOKEN}"},
+            },
+        ),
+    ):
+        sent = sent_by(client, client, redact(), body=asked_for)
+        assert not isinstance(sent, Respond), sent.body
+        assert TOKEN not in json.dumps(sent) and "REDACTED_SECRET" in json.dumps(sent)
+
+
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("action", ["mask", "mask_restore"])
 def test_a_longer_conversation_begins_with_the_same_bytes(
@@ -204,6 +276,21 @@ def test_what_is_blocked_is_refused_and_what_is_off_passes() -> None:
     )
     assert for_call(request={"email": False}).on_request(user(f"to {MAIL}")) is None
     assert for_call(request="off", answer=False).why_idle()
+
+
+def test_what_is_off_hides_nothing_that_overlaps_it() -> None:
+    custom = {"project": "Falcon ada"}
+    for text, options, masked in (
+        (f"Falcon {MAIL}", {"request": {"custom": "off"}}, "Falcon REDACTED_EMAIL"),
+        ("+14155552671@sip.org", {"request": {"email": "off"}}, "REDACTED_PHONE@sip.org"),
+        ("+14155552671@sip.org", {}, "REDACTED_EMAIL"),
+    ):
+        sent = for_call(custom=custom, **options).on_request(user(text))
+        assert isinstance(sent, ChatRequest)
+        assert repr(masked) in repr(sent.turns), text
+        if options:
+            options = {"answer": options["request"]}
+        assert said(for_call(custom=custom, **options), *text) == masked
 
 
 def test_two_keys_that_become_one_refuse_the_request() -> None:
@@ -357,12 +444,13 @@ def test_findings_name_no_value_and_are_bounded() -> None:
 
 
 def test_what_is_remembered_of_texts_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy.builtin.redact.MAX_SEARCHED_TEXTS", 3)
+    monkeypatch.setattr("policy.builtin.redact.MAX_SEARCHED_TEXTS", 9)
     policy = for_call()
     for number in range(9):
-        sent = policy.on_request(user(f"{number} to {MAIL}"))
+        sent = policy.on_request(user(f"{number} to {MAIL}{f' and {MAIL}' * (number % 4)}"))
         assert "REDACTED_EMAIL" in repr(sent)
-        assert len(policy._seen) <= 3
+        # a text may be full of them
+        assert len(policy._seen) + sum(map(len, policy._seen.values())) <= 9
 
 
 @pytest.mark.parametrize("stream", [True, False])

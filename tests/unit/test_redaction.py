@@ -44,6 +44,7 @@ VALUES = {
     "key-in-json": ("secret", _PEM.replace("\n", r"\n")),
     "key-cut": ("secret", _PEM[:370]),
     "email": ("email", "ada.lovelace+x@analytical-engine.co.uk"),
+    "email-in-url": ("email", "ada.lovelace%40analytical-engine.co.uk"),
     "card": ("card", "4111 1111 1111 1111"),
     "card-plain": ("card", "5555555555554444"),
     "card-amex": ("card", "3782-822463-10005"),
@@ -95,7 +96,7 @@ _WORDS = st.lists(
         st.sampled_from(
             [" ", "\n", "the", "In 2024 ", "A B C ", "zendesk_key = ", "-----BEGIN ", '"', "@", "é"]
         ),
-        st.text("aB9 .-/@_=\u200b\uff11\ud800\u4e2d", max_size=12),
+        st.text("aB9 .-/@_=\u200b\uff11\ud800\u4e2d\\n", max_size=12),
         st.integers(100, 300).map(lambda n: "ab1-" * n),
         st.sampled_from([f"{'x' * n}ghp_{'a1B2c3D4e5' * 4}" for n in (60, 100, 130, 2040, 4090)]),
     ),
@@ -122,10 +123,35 @@ def test_the_forms_that_people_read_alike_are_found() -> None:
     assert (find.kind, find.value, find.end - find.start) == ("secret", secret, len(joined))
 
 
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"key-cut", "key-in-json"}))
+@pytest.mark.parametrize("before", [r"\n", r"\t", r"\r\n", r"{\"a\":\"", r"\\n"])
+def test_escapes_are_no_letters_of_a_value(name: str, before: str) -> None:
+    """A tool's result is often JSON, with a file's lines in one of its strings."""
+    kind, value = VALUES[name]
+    text = f'"{before}{value}{before}next"'
+    assert [(f.kind, text[f.start : f.end]) for f in search(text)] == [(kind, value)]
+    assert streamed(list(text)) == [(1 + len(before), 1 + len(before) + len(value), kind)]
+
+
+@pytest.mark.parametrize("behind", [" 12/25", " 12/25 123", " 123", "/12/25", " exp 12/25"])
+@pytest.mark.parametrize("name", ["card", "card-plain", "card-amex"])
+def test_a_card_is_found_before_its_date_and_code(name: str, behind: str) -> None:
+    value = VALUES[name][1]
+    text = f"card {value}{behind} of Ada"
+    assert [(f.kind, text[f.start : f.end]) for f in search(text)] == [("card", value)]
+
+
+def test_a_secret_before_a_host_is_a_secret() -> None:
+    secret = VALUES["github-pat"][1]
+    for url in (f"https://{secret}@github.com/a", f"https://x-access-token:{secret}@github.com/a"):
+        assert [(f.kind, f.value) for f in search(f"git clone {url}")] == [("secret", secret)]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "4111 1111 1111 1112",
+        "41111111111111110",
         "DE89 3704 0044 0532 0130 01",
         "1700000000 1700000000123",
         "550e8400-e29b-41d4-a716-446655440000",
@@ -135,6 +161,12 @@ def test_the_forms_that_people_read_alike_are_found() -> None:
         "-----BEGIN PRIVATE KEY----- is the first line of a key",
         "192.168.100.200:8080 3.14159265358979 1,234,567,890 2024-01-02 10:11:12",
         "they ask task s.find(x) sk_learn easy.way",
+        "a/%40types%2Fnode/x.js logo%402x.png someone%40example.com printf %40s.%s",
+        "+2024-11-30: the first\n+2024-11-30 10:11 a line that a diff adds",
+        "+48.858370 +002.294481 +3.14159265",
+        "user@1000.service getty@tty1.service icon@2x.webp x@self.weight",
+        "chacha20-poly1305@openssh.com,curve25519-sha256@libssh.org",
+        r'"import app\n@app.route(\"/\")\ndef f():\n\t@functools.cache\n"',
     ],
 )
 def test_what_only_looks_like_it_is_none(text: str) -> None:
@@ -158,6 +190,16 @@ def test_a_megabyte_without_white_space_takes_linear_time() -> None:
     small, large = block * 12, block * 240
     assert seconds(large) < 60 * max(seconds(small), 0.005)
     assert len(search(large)) >= 240
+    assert seconds("1234567" + "\\" * 200_000) < 2
+
+
+def test_a_long_line_is_not_looked_at_word_by_word() -> None:
+    """What is in a line of a megabyte is looked for where it may be."""
+    words, found = "ab cd, " * 60_000, f" {VALUES['email'][1]} "
+    began = time.process_time()
+    assert [f.kind for f in search(f"{words}{found}{words}")] == ["email"]
+    # 0.02 s; word by word 5 s
+    assert time.process_time() - began < 1
 
 
 def test_a_long_run_waits_no_longer_than_a_piece() -> None:
