@@ -36,7 +36,7 @@ _MAY_GO_ON = re.compile(
 )
 """Behind a run: whether more text may belong to it."""
 PIECE_CHARS = 8_192
-OFTEN = re.compile(f"[\\d@]|-----|{_CHARACTER}{{{MIN_SECRET_CHARS}}}")
+OFTEN = re.compile(f"[\\d@\uff20]|-----|{_CHARACTER}{{{MIN_SECRET_CHARS}}}")
 """What stands in every text in which there is something."""
 _MIN_CHARS = 6
 """The shortest find, an address."""

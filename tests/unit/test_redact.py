@@ -409,6 +409,12 @@ def test_answers_are_masked_in_text_reasoning_and_arguments() -> None:
     assert policy.on_other(OtherBlock(0, "image", {"content": "none"})) is ALLOW
 
 
+def test_a_wide_at_sign_is_one_however_the_text_is_cut() -> None:
+    text = "mail a\uff20bc.org in 5 days"
+    for cut in range(len(text)):
+        assert said(for_call(), text[:cut], text[cut:]) == "mail REDACTED_EMAIL in 5 days", cut
+
+
 def test_an_answer_is_blocked_where_the_class_says_so() -> None:
     policy = for_call(answer={"secret": "block", "email": "off"})
     outcome = [policy.on_text(piece, TEXT) for piece in (f"see {MAIL} ", f"and {TOKEN}", " now")]

@@ -788,3 +788,12 @@ def test_windows_past_the_most_questions_are_settled_in_no_time() -> None:
         made.judge(ask)
     # 0.7 s; where each looks at all others, 5 s
     assert time.process_time() - started < 2.5 and made.end == "complete"
+
+
+def test_a_text_of_backslashes_alone_is_asked_about_in_no_time() -> None:
+    started = time.process_time()
+    made = Run(
+        judge(on=["tool_results"]), request=results("\\" * MAX_JUDGED_CHARS), dialect="anthropic"
+    )
+    # 0.05 s; where each is looked at with all behind it, minutes
+    assert len(made.asks) == 1 and time.process_time() - started < 2
