@@ -131,7 +131,7 @@ BEGIN
         ORDER BY a.at DESC LIMIT 1;
     IF found_id IS NULL THEN
         UPDATE public.approvals a SET outcome = 'superseded', decided_at = coalesce(a.decided_at, now())
-            WHERE a.binding_without_policy = without_policy AND a.binding <> its_binding
+            WHERE a.binding_without_policy = without_policy AND a.binding <> its_binding AND a.policy = its_policy
                 AND (a.outcome IS NULL AND now() < a.expires_at
                     OR a.outcome = 'approved' AND a.used_by_call IS NULL AND now() < a.decided_at + a.use_within);
         changed := FOUND;
