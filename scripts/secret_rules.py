@@ -61,6 +61,17 @@ _END_IN_TEXT = r"""(?:[\x60'"\s;,:.?!()\[\]{}<>&|]|\\[nr]|$)"""
 """What stands behind a secret: texts are no files of settings alone."""
 
 
+_AWS_SECRET = {
+    "name": "aws-secret-access-key",
+    "pattern": (
+        r"(?i)(?:secret_?access_?key|aws_?secret(?:_?key)?)[\"'\s]{0,3}(?:=>|:=|=|:|,)"
+        r"[\x60\"'\s=]{0,5}([A-Za-z0-9/+]{40})" + _END_IN_TEXT
+    ),
+    "group": 1,
+    "keywords": ["secret_access_key", "secretaccesskey", "aws_secret", "awssecret"],
+    "entropy": 3.5,
+}
+"""Ours: the file knows the secret half of a key of AWS only as any value behind a common word."""
 _SHORT = 3
 _BEHIND_SHORT = r"[\w.~+/=-]{16}"
 """What must stand behind a keyword of two or three letters: nearly every text has such letters."""
@@ -114,6 +125,7 @@ def converted(source: dict[str, Any]) -> dict[str, Any]:
                 ),
             }
         )
+    rules.append(_AWS_SECRET | {"not": "|".join(f"(?:{p})" for p in shared)})
     beginning = "|".join(
         re.escape(word) + (_BEHIND_SHORT if len(word) <= _SHORT else "")
         for word in dict.fromkeys(word for rule in rules for word in rule["keywords"])

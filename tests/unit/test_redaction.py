@@ -232,3 +232,13 @@ def test_the_pack_has_its_notice_and_its_rules_compile() -> None:
     assert len(pack["rules"]) > 200
     # no rule may be for a shorter secret than texts are looked at for
     assert MIN_SECRET_CHARS == 12
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["AWS_SECRET_ACCESS_KEY={}\n", "aws_secret_access_key = {}", '{{"SecretAccessKey": "{}"}}'],
+)
+def test_the_secret_half_of_a_key_of_aws_is_known_by_its_name(text: str) -> None:
+    key = "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYzzzzzzzKEY"
+    assert [find.value for find in search(text.format(key))] == [key]
+    assert search(key) == [] == search("aws_secret_access_key = ${AWS_SECRET_ACCESS_KEY}")
