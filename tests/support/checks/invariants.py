@@ -50,6 +50,7 @@ from tests.support.checks.order import (
     check_responses_frames,
 )
 from tests.support.json_values import Json
+from workers.judge_queue import keys_of
 
 Connection = psycopg.Connection[Any]
 _ENDS: dict[str, tuple[bytes, ...]] = {
@@ -555,8 +556,9 @@ def redis_faults(client: Any, shards: int = 1) -> list[str]:
                 g["pending"] for g in client.xinfo_groups(key) if g["name"] == group.encode()
             ):
                 found.append(f"I6: {pending} pending on {key}")
-    if waiting := client.zcard(layout.JUDGE_QUEUE):
-        found.append(f"I6: {waiting} questions on the judge queue")
+    if waiting := client.zrange(layout.JUDGE_QUEUE, 0, -1):
+        left_ms = {key: client.pttl(key) for key in keys_of(waiting[0].decode())}
+        found.append(f"I6: {len(waiting)} questions on the judge queue; of the first {left_ms}")
     for key in client.scan_iter(count=1000):
         if key not in fixed and client.ttl(key) == -1:
             found.append(f"I6: no TTL on {key.decode(errors='replace')}")
