@@ -24,7 +24,6 @@ TEMPLATE = ROOT / "docs" / "data" / "reliability.in"
 PAGE = ROOT / "docs" / "run" / "reliability.md"
 
 CHAOS_SHOWN = (
-    "seed",
     "seconds",
     "calls",
     "faults",
@@ -41,7 +40,6 @@ SHOWN = frozenset(
     (
         "longest stall with kill -9 of a policy worker (lease 1 s)",
         "longest wait of a client",
-        "processes killed at a command",
         "a hook that hangs (backtrack): longest stall of other calls",
         "from kill -9 of a gateway to closed upstream sockets",
         "from kill -9 of a gateway to the end of its calls on record",
@@ -51,7 +49,6 @@ SHOWN = frozenset(
         "first call served by a promoted replica",
         "calls served again after open ones had filled Redis",
         "catch-up under traffic after 60 s without Postgres",
-        "calls in all, none with an error",
         "longest wait of an insert while the record was migrated down and up twice",
         "from a client that leaves to the end of its upstream request (streamed)",
         "no workers: slowest refusal of 150 calls at once (claim_s 1)",
