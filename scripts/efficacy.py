@@ -301,19 +301,7 @@ def _of_own(name: str, preset: str) -> dict[str, Any]:
             else outcome.verdict in ("block", "unsure")
         )
     ]
-    if name == SQL:
-        made["statements"] = _by_first_word(pairs)
     return made
-
-
-def _by_first_word(pairs: Sequence[Pair]) -> dict[str, dict[str, int]]:
-    """Of statements that write: counts by the word that they begin with."""
-    found: dict[str, list[CaseOutcome]] = {}
-    for case, outcome in pairs:
-        if case.label == "harmful":
-            words = json.loads(case.call.arguments)["sql"].split()
-            found.setdefault(words[0].strip("(;").upper() if words else "", []).append(outcome)
-    return {word: counted(of) for word, of in sorted(found.items())}
 
 
 def _of_corpus(name: str, preset: str, corpora: Path) -> dict[str, Any]:

@@ -87,8 +87,7 @@ def page(data: Data) -> str:
     text = WORDS.read_text()
     for place, make in _PLACES.items():
         text = text.replace(f"<!-- {place} -->\n", make(data))
-    for place, make in (("STATEMENTS", _statements), ("RULES", _rules)):
-        text = text.replace(f"<!-- {place} -->", make(data))
+    text = text.replace("<!-- RULES -->", _rules(data))
     known = data["labels"]
     for place, number in (
         ("LABELS", known["n"]),
@@ -172,18 +171,6 @@ def _labelled(data: Data) -> str:
         ),
         rows,
     )
-
-
-def _statements(data: Data) -> str:
-    one = next(one for one in _of(data, SQL) if one["preset"] == "database-write")
-    whole = {word: of for word, of in one["statements"].items() if of["n"] >= 5}
-    rest = [of for word, of in one["statements"].items() if word not in whole]
-    said = [
-        f"`{word}` {_stopped(of)} of {of['n']}"
-        for word, of in sorted(whole.items(), key=lambda item: (-item[1]["n"], item[0]))
-    ]
-    others = f"others {sum(map(_stopped, rest))} of {sum(of['n'] for of in rest)}"
-    return ", ".join([*said, others])
 
 
 def _disguise_misses(data: Data) -> str:

@@ -4,8 +4,9 @@
 The tests append to the file that SLUICE_FIGURES names (tests/support/checks/figures.py). What they
 say of a case replaces what is in docs/data/figures.json, which is committed; without any, the page
 is made from what is there. The page's own words are in docs/data/reliability.in, where `{{table
-W}}` is an area's cases and then its main figures, `{{figure W1 longest stall}}` a value with
-its unit and `{{chaos}}` sums of the long chaos run (docs/data/chaos.json).
+U}}` is an area's cases and then its main figures, `{{line W}}` its main figures alone, with the
+cases whose tests are missing or fail, `{{figure W1 longest stall}}` a value with its unit and
+`{{chaos}}` sums of the long chaos run (docs/data/chaos.json).
 """
 
 import json
@@ -23,7 +24,6 @@ TEMPLATE = ROOT / "docs" / "data" / "reliability.in"
 PAGE = ROOT / "docs" / "run" / "reliability.md"
 
 CHAOS_SHOWN = (
-    "seed",
     "seconds",
     "calls",
     "faults",
@@ -40,7 +40,6 @@ SHOWN = frozenset(
     (
         "longest stall with kill -9 of a policy worker (lease 1 s)",
         "longest wait of a client",
-        "processes killed at a command",
         "a hook that hangs (backtrack): longest stall of other calls",
         "from kill -9 of a gateway to closed upstream sockets",
         "from kill -9 of a gateway to the end of its calls on record",
@@ -50,7 +49,6 @@ SHOWN = frozenset(
         "first call served by a promoted replica",
         "calls served again after open ones had filled Redis",
         "catch-up under traffic after 60 s without Postgres",
-        "calls in all, none with an error",
         "longest wait of an insert while the record was migrated down and up twice",
         "from a client that leaves to the end of its upstream request (streamed)",
         "no workers: slowest refusal of 150 calls at once (claim_s 1)",
@@ -84,20 +82,32 @@ def table(area: str, results: Result) -> str:
     so."""
     rows = ["| case | fault | what happens |", "|---|---|---|"]
     for case, wanted in CASES.items():
-        if _area(case) != area:
-            continue
-        one = results.get(case, {"tests": 0, "passed": 0})
-        if wanted.not_here:
-            note = wanted.not_here
-        elif not one["tests"]:
-            note = "no test yet"
-        elif one["passed"] < one["tests"]:
-            note = f"{one['passed']} of {one['tests']} tests passed"
-        else:
-            note = ""
-        said = f"{wanted.outcome} (**{note}**)" if note else wanted.outcome
-        rows.append(f"| {case} | {wanted.fault} | {said} |")
+        if _area(case) == area:
+            note = _note(case, results)
+            said = f"{wanted.outcome} (**{note}**)" if note else wanted.outcome
+            rows.append(f"| {case} | {wanted.fault} | {said} |")
     return "\n".join(rows)
+
+
+def line(area: str, results: Result) -> str:
+    """An area in a line of a list: what was measured, and the cases whose tests are missing or
+    fail."""
+    notes = {case: _note(case, results) for case in CASES if _area(case) == area}
+    amiss = (f"{case} ({CASES[case].fault}): **{note}**." for case, note in notes.items() if note)
+    figures = measured(area, results).removeprefix("Measured: ")
+    return " ".join((f"- **{AREAS[area]}**:", *filter(None, (figures, *amiss))))
+
+
+def _note(case: str, results: Result) -> str:
+    """What a case's tests lack, or an empty text."""
+    one = results.get(case, {"tests": 0, "passed": 0})
+    if CASES[case].not_here:
+        return CASES[case].not_here
+    if not one["tests"]:
+        return "no test yet"
+    if one["passed"] < one["tests"]:
+        return f"{one['passed']} of {one['tests']} tests passed"
+    return ""
 
 
 def measured(area: str, results: Result) -> str:
@@ -137,6 +147,8 @@ def render(template: str, results: Result, chaos: Result) -> str:
             return "\n\n".join(
                 filter(None, (f"### {AREAS[rest]}", table(rest, results), measured(rest, results)))
             )
+        if what == "line":
+            return line(rest, results)
         if what == "chaos":
             return (
                 chaos_table(chaos)

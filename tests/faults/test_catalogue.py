@@ -60,7 +60,14 @@ def test_a_case_says_on_the_page_that_tests_are_missing_or_fail() -> None:
     assert "(**1 of 2 tests passed**)" in said
     assert "(**no test yet**)" in said
     assert "there are no quotas" in reliability.table("C", {})
-    assert "**" not in reliability.table("S", {c: {"tests": 1, "passed": 1} for c in CASES})
+    passed = {c: {"tests": 1, "passed": 1, "figures": {}} for c in CASES}
+    assert "**" not in reliability.table("S", passed)
+    amiss = passed | {"S1": {"tests": 2, "passed": 1, "figures": {"longest stall": "2 s"}}}
+    assert reliability.line("S", passed) == "- **Everything at once**:"
+    assert reliability.line("S", amiss) == (
+        "- **Everything at once**: longest stall 2 s (S1). S1 (a random mix of all of it on real"
+        " processes): **1 of 2 tests passed**."
+    )
 
 
 def test_every_figure_that_the_page_shows_was_measured() -> None:

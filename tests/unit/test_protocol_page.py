@@ -1,8 +1,6 @@
-"""docs/change/protocol.md says what the code does: stop reasons in both directions, and what
-becomes of an upstream's errors."""
+"""docs/change/protocol.md says what the code does: stop reasons in both directions."""
 
 import json
-import re
 
 import pytest
 
@@ -17,7 +15,6 @@ from protocol.events import (
     MessageStop,
     StopReason,
     TextDelta,
-    UpstreamFailed,
     Usage,
 )
 from protocol.request import ChatRequest
@@ -26,7 +23,6 @@ from tests.support.json_values import as_json
 
 PAGE = (DOCS / "change" / "protocol.md").read_text(encoding="utf-8")
 REASONS = tables(PAGE, "1.3 Answers: Messages to chat/completions")[1][1:]
-ERRORS = tables(PAGE, "1.8 Errors")[0][1:]
 
 
 def finish_of(reason: StopReason) -> str:
@@ -83,24 +79,3 @@ def test_a_finish_reason_becomes_what_the_page_says(word: str, reason: str) -> N
 def test_an_unknown_finish_reason_is_an_error() -> None:
     assert REASONS[-1][2:] == ["missing, unknown", "an error"]
     assert stop_of("something new") == ""
-
-
-@pytest.mark.parametrize("row", ERRORS, ids=lambda row: names(row[0])[0])
-def test_an_error_becomes_what_the_page_says(row: list[str]) -> None:
-    failed = UpstreamFailed(names(row[0])[0], "m", 500)
-    status, _, body = CLIENTS["openai"].failed_response(failed)
-    kind, *code = names(row[1].partition(";")[0])[:2]
-    error = json.loads(body)["error"]
-    assert [status, error["type"], error["code"]] == [
-        first_number(row[1]),
-        kind,
-        code[0] if code else None,
-    ]
-    assert CLIENTS["anthropic"].failed_response(failed)[0] == first_number(row[2])
-
-
-def first_number(cell: str) -> int:
-    """The status that a cell begins with."""
-    found = re.match(r"\d+", cell)
-    assert found is not None, cell
-    return int(found.group())
