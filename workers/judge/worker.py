@@ -175,13 +175,16 @@ class JudgeWorker(Worker):
                 self._redis.send_quiet("EXPIRE", layout.JUDGE_TURNS, layout.JUDGE_TURNS_S)
 
     def _hold(self, job: Taken) -> None:
-        self._held[job.job_id] = job
+        # by token: in a failover Redis forgets that a job was taken, and another place here has it
+        # too
+        self._held[job.token] = job
         if (place := asyncio.current_task()) is not None:
             self.tasks[job.job_id] = place
 
     def _let_go(self, job: Taken | None) -> None:
         if job is not None:
-            del self._held[job.job_id], self.tasks[job.job_id]
+            del self._held[job.token]
+            self.tasks.pop(job.job_id, None)
 
     async def _turn(self, answered: Answered | None, was_rung: bool) -> Taken | None:
         """Store an answer and take the next job. Repeated until it is known to have been done; an
@@ -341,10 +344,9 @@ class JudgeWorker(Worker):
         for job_id in job_ids:
             if not is_ours(job_id):
                 await self._turn_away(job_id)
+        held = {job.job_id for job in self._held.values()}
         ours = [
-            job_id.decode()
-            for job_id in job_ids
-            if is_ours(job_id) and job_id.decode() not in self._held
+            job_id.decode() for job_id in job_ids if is_ours(job_id) and job_id.decode() not in held
         ]
         marks = (
             await self._redis.call("MGET", *(in_progress_key_prefix + job_id for job_id in ours))

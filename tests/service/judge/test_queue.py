@@ -11,6 +11,7 @@ from typing import Any
 import arq
 import msgspec
 import pytest
+from arq.constants import in_progress_key_prefix
 from arq.worker import func
 
 from policy.session.effects import JudgeRequest
@@ -36,6 +37,7 @@ from workers.judge.worker import JudgeWorker
 from workers.judge_queue import (
     MAX_ATTEMPTS,
     JudgeQueue,
+    beat_key_of,
     deserialize,
     open_pool,
     serialize,
@@ -331,6 +333,24 @@ async def test_an_answer_that_redis_did_not_take_is_stored_when_it_can(
             proxy.heal()
             assert (await answer(redis, call_id)).probability == 0.25
     assert len(upstream.seen) == 1
+
+
+async def test_a_judge_survives_that_redis_forgets_who_took_a_question(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    call_id, upstream.delay_s = layout.new_call_id(), 0.5
+    async with judging(runtime(redis_url, upstream)):
+        await queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x")), 20)
+        await until(lambda: len(upstream.seen) == 1)
+        # as a replica that is promoted before it has it
+        job_id = layout.judge_job_id(call_id, 0, 0, 0)
+        await redis.delete(in_progress_key_prefix + job_id, beat_key_of(job_id))
+        await redis.rpush(layout.JUDGE_WAKE_UPS, "1")
+        await until(lambda: len(upstream.seen) == 2)
+        await until(lambda: _depth_is(redis, 0))
+        another = layout.new_call_id()
+        await queue.ask(JudgeRequest(another, 0, 0, question("gpt-x")), 20)
+        assert (await answer(redis, another)).probability == 0.25
 
 
 @pytest.mark.slow
