@@ -74,7 +74,9 @@ def deleted(product: Product, folder: str) -> list[Any]:
 def approvals(product: Product, path: str = "", **sent: Any) -> httpx.Response:
     """Ask the API as the approver; with `sent` decide."""
     url, headers = f"{product.url}/audit/approvals{path}", {"x-api-key": APPROVER}
-    return httpx.post(url, json=sent, headers=headers) if sent else httpx.get(url, headers=headers)
+    method = "POST" if sent else "GET"
+    # the first may find a process that begins, on a machine with other work
+    return httpx.request(method, url, json=sent or None, headers=headers, timeout=30)
 
 
 def asked(product: Product, folder: str) -> str:
