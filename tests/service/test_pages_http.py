@@ -197,6 +197,7 @@ OTHER_STATUS = {
 }
 NO_CONTENT = {
     "/debug/events",
+    "/debug/approvals/events",
     "/debug/integrity",
     "/debug/keys",
     "/debug/keys/dev",
