@@ -100,8 +100,19 @@ def failure(
 _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
     "upstream_timeout": (504, "timeout_error", "the upstream did not answer in time"),
     "upstream_connect_timeout": (504, "timeout_error", "the upstream did not answer in time"),
+    "proxy_connect_timeout": (504, "timeout_error", "the upstream did not answer in time"),
     **dict.fromkeys(
-        ("upstream_unreachable", "upstream_dns", "upstream_refused", "upstream_tls"),
+        (
+            "upstream_unreachable",
+            "upstream_dns",
+            "upstream_refused",
+            "upstream_tls",
+            "upstream_certificates",
+            "proxy_unreachable",
+            "proxy_dns",
+            "proxy_refused",
+            "proxy_denied",
+        ),
         (502, "api_error", "the upstream cannot be reached"),
     ),
     "upstream_closed": (502, "api_error", "the upstream closed the connection without an answer"),

@@ -11,7 +11,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from protocol.dialects.table import DIALECTS
 from protocol.request import Endpoint
-from providers.origin import Origin
 from settings.upstreams import Upstream
 
 _BEARER = "authorization"
@@ -85,12 +84,3 @@ def path_of(endpoint: Endpoint, paths: Mapping[Endpoint, str]) -> str:
     """Return an endpoint's path; `endpoint` as `Dialect.asked` names it."""
     name, _, model = endpoint.partition(" ")
     return paths[name].format(model=quote(model, safe=""))
-
-
-def address(upstream: Upstream, endpoint: Endpoint) -> tuple[Origin, str]:
-    """Return where an endpoint is below a plain base URL, and its path there; `endpoint` as
-    `Dialect.asked` names it."""
-    dialect = DIALECTS[upstream.dialect]
-    return Origin(based(upstream.base_url, overlap=dialect.base_overlap)), path_of(
-        endpoint, dialect.upstream_paths
-    )

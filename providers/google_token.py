@@ -17,6 +17,7 @@ from protocol.errors import UpstreamTokenMissing
 from providers import tokens
 from providers.http1 import Pool
 from providers.tokens import Token
+from settings.upstreams import Upstream
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -109,9 +110,9 @@ def _url64(data: bytes) -> bytes:
     return urlsafe_b64encode(data).rstrip(b"=")
 
 
-async def ask(pool: Pool, path: str) -> Token:
-    """Get a token for the account in a file, which is read each time. Raises
-    UpstreamTokenMissing."""
+async def ask(pool: Pool, path: str, upstream: Upstream) -> Token:
+    """Get a token for the account in a file, which is read each time, by the upstream's proxy.
+    Raises UpstreamTokenMissing."""
 
     def signed() -> str:
         return assertion(read_account(path, is_whole=False), int(time.time()))
@@ -122,4 +123,5 @@ async def ask(pool: Pool, path: str) -> Token:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UpstreamTokenMissing(f"no access token can be asked for: {path} {reason}") from None
-    return await tokens.exchange(pool, TOKEN_URL, {"grant_type": _GRANT, "assertion": text})
+    form = {"grant_type": _GRANT, "assertion": text}
+    return await tokens.exchange(pool, TOKEN_URL, form, upstream)

@@ -4,8 +4,7 @@ the callback that read them.
 Why not aiohttp: its reader costs a task wake-up, a timer and a pause of the socket for each piece
 of an answer, in w2 a quarter of the gateway (docs/change/decisions.md has the figures). Parsing is
 done by llhttp (httptools), as strict as Node: two lengths, obsolete line folding, bare line feeds
-and the like end the answer with an error. No redirects, no cookies, no proxies, no decompression. A
-connection that may not be clean is not used again. A request is sent twice in one case only: the
+and the like end the answer with an error. No redirects, no cookies, no decompression. A connection that may not be clean is not used again. A request is sent twice in one case only: the
 provider closed a kept connection at the moment in which it was used again. One coarse timer serves
 all connections."""
 
@@ -13,6 +12,7 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import logging
 import os
 import re
 import socket
@@ -25,8 +25,11 @@ from aiohappyeyeballs import start_connection
 
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTimeout, UpstreamUnreachable
 from providers.http_answer import HttpAnswer
-from providers.origin import Origin
+from providers.origin import Origin, OriginKey
+from providers.outbound import MOST_HEAD_BYTES, Outbound
 
+log = logging.getLogger(__name__)
+_Stamps = tuple[tuple[str, int, int], ...]
 MAX_HEAD_BYTES = 64 * 1024
 """Bound on an answer's head, or on bytes in a row without a byte of its body, except those of the
 same read."""
@@ -64,8 +67,8 @@ class UpstreamConnection(asyncio.Protocol):
     """One connection. It carries one request at a time; `pool` gets it back after an answer that
     left it clean."""
 
-    def __init__(self, pool: "Pool", key: tuple[str, int, bool]) -> None:
-        self.pool, self.key = pool, key
+    def __init__(self, pool: "Pool", key: OriginKey, context: ssl.SSLContext | None = None) -> None:
+        self.pool, self.key, self.context = pool, key, context
         self.transport: asyncio.Transport | None = None
         self.done: asyncio.Future[None] | None = None
         """The end of the answer under way."""
@@ -168,6 +171,8 @@ class UpstreamConnection(asyncio.Protocol):
         assert sink is not None
         if answer.has_head and not self.has_head:
             self.has_head, self.again = True, None
+            if (out := self.key[-1]) is not None and out.proxy:
+                out.check_status(answer.status)
             sink.on_head(answer.status, answer.headers)
         if parts:
             self._bodiless_bytes = 0
@@ -241,10 +246,9 @@ class Pool:
         self.look_s = min(1.0, first_byte_s / _LOOKS, idle_s / _LOOKS)
         """How long it is from one look at the connections to the next."""
         self._lines = set[UpstreamConnection]()
-        self._idle: dict[tuple[str, int, bool], list[UpstreamConnection]] = {}
+        self._idle: dict[OriginKey, list[UpstreamConnection]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._tls: ssl.SSLContext | None = None
-        self._trusted: tuple[tuple[str, int, int], ...] = ()
+        self._contexts: dict[tuple[str, ...], tuple[ssl.SSLContext, _Stamps]] = {}
 
     async def post(
         self,
@@ -263,7 +267,7 @@ class Pool:
         that the provider did not take the first one. Raises UpstreamTimeout, UpstreamUnreachable,
         RemoteProtocolError, and what the sink raises.
         """
-        line = self._take(origin.key)
+        line = self._take(origin)
         remembers = line is not None and when_again is not None
         line = line or await self._connect(origin)
         done = line.send(head, body, sink, remembers=remembers)
@@ -282,51 +286,68 @@ class Pool:
         del again
         await _answered(line, done)
 
-    def _take(self, key: tuple[str, int, bool]) -> UpstreamConnection | None:
-        idle = self._idle.get(key)
+    def _take(self, origin: Origin) -> UpstreamConnection | None:
+        idle = self._idle.get(origin.key)
         while idle:
             line = idle.pop()
-            if line.transport is not None and not line.transport.is_closing():
+            if line.transport is None or line.transport.is_closing():
+                continue
+            if origin.out is None or line.context is self._trusting(origin):
                 return line
+            # it was made with certificates that were replaced
+            line.transport.close()
         return None
 
-    def _trusting(self) -> ssl.SSLContext:
-        """Return the context for new connections, made anew when the trusted certificates were
-        replaced: that takes 30 ms."""
-        trusted = _trusted()
-        if self._tls is None or trusted != self._trusted:
-            self._tls, self._trusted = ssl.create_default_context(), trusted
-            self._tls.set_alpn_protocols(["http/1.1"])
-        return self._tls
+    def _trusting(self, origin: Origin) -> ssl.SSLContext | None:
+        """Return the context for new connections, made anew when a file of certificates was
+        replaced. One that cannot be used leaves those in use that were read before."""
+        if not origin.is_tls:
+            return None
+        out = origin.out or Outbound()
+        stamps, known = out.stamps(), self._contexts.get(out.files)
+        if known is not None and known[1] == stamps:
+            return known[0]
+        try:
+            context = out.context()
+        except OSError as error:
+            why = f"{' or '.join(out.files)}: {error.strerror or error}"
+            if known is None:
+                raise UpstreamUnreachable(
+                    f"certificates cannot be read: {why}", code="upstream_certificates"
+                ) from None
+            log.error("certificates cannot be read; the earlier ones stay", extra={"why": why})
+            context = known[0]
+        self._contexts[out.files] = context, stamps
+        return context
 
     async def _connect(self, origin: Origin) -> UpstreamConnection:
-        loop = asyncio.get_running_loop()
-        tls, name = (self._trusting(), origin.host) if origin.is_tls else (None, None)
+        loop, context = asyncio.get_running_loop(), self._trusting(origin)
+        name = origin.host if origin.is_tls else None
+        to = "upstream"
 
         def make() -> UpstreamConnection:
-            return UpstreamConnection(self, origin.key)
+            return UpstreamConnection(self, origin.key, context)
 
         try:
             async with asyncio.timeout(min(self._connect_s, self._first_byte_s)):
-                if _is_address(origin.host):
-                    _, line = await loop.create_connection(
-                        make, origin.host, origin.port, ssl=tls, server_hostname=name
-                    )
+                if origin.out is not None and origin.out.proxy:
+                    to = "proxy"
+                    sock = await _tunneled(origin, origin.out)
+                    to = "upstream"
+                elif _is_address(origin.host):
+                    sock = None
                 else:
-                    addresses = await loop.getaddrinfo(
-                        origin.host, origin.port, type=socket.SOCK_STREAM
-                    )
-                    # of two families one may lead nowhere
-                    sock = await start_connection(addresses, happy_eyeballs_delay=0.25)
-                    _, line = await loop.create_connection(
-                        make, sock=sock, ssl=tls, server_hostname=name
-                    )
+                    sock = await _reached(origin.host, origin.port)
+                where = {"sock": sock} if sock else {"host": origin.host, "port": origin.port}
+                _, line = await loop.create_connection(
+                    make, **where, ssl=context, server_hostname=name
+                )
         except TimeoutError as error:
             raise UpstreamTimeout(
-                "no connection to the upstream in time", code="upstream_connect_timeout"
+                f"no connection to the {to} in time", code=f"{to}_connect_timeout"
             ) from error
         except OSError as error:
-            raise _not_connected(error) from error
+            raise _not_connected(error, to) from error
         self._lines.add(line)
         if self._timer is None:
             self._timer = loop.call_later(self.look_s, self._look)
@@ -393,19 +414,44 @@ async def _answered(line: UpstreamConnection, done: "asyncio.Future[None]") -> N
         raise
 
 
-def _not_connected(error: OSError) -> UpstreamUnreachable:
-    """What an operator must know apart: the code is in the record and in the log."""
-    code = "upstream_unreachable"
+async def _reached(host: str, port: int) -> socket.socket:
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # of two families one may lead nowhere
+    return await start_connection(addresses, happy_eyeballs_delay=0.25)
+
+
+async def _tunneled(origin: Origin, out: Outbound) -> socket.socket:
+    """Return a connection to the proxy that leads to the provider, or takes requests for it."""
+    sock, loop = await _reached(*out.place), asyncio.get_running_loop()
+    if not origin.is_tls:
+        return sock
+    try:
+        await loop.sock_sendall(sock, out.connect_head(origin.host, origin.port))
+        answer = b""
+        while not out.is_tunnel(answer):
+            if not (more := await loop.sock_recv(sock, MOST_HEAD_BYTES)):
+                raise ConnectionResetError("the proxy closed the connection")
+            answer += more
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _not_connected(error: OSError, to: str) -> UpstreamUnreachable:
+    """What an operator must know apart: the code is in the record and in the log. `to`: `upstream`,
+    or `proxy` where that was not reached."""
+    code = f"{to}_unreachable"
     # a look-up without a descriptor says that there is no such name
     if error.errno in (errno.EMFILE, errno.ENFILE) or not _has_descriptor():
         code = "gateway_descriptors"
     elif isinstance(error, ssl.SSLError):
-        code = "upstream_tls"
+        code = f"{to}_tls"
     elif isinstance(error, socket.gaierror):
-        code = "upstream_dns"
+        code = f"{to}_dns"
     elif isinstance(error, ConnectionRefusedError):
-        code = "upstream_refused"
-    return UpstreamUnreachable("no connection to the upstream", code=code)
+        code = f"{to}_refused"
+    return UpstreamUnreachable(f"no connection to the {to}", code=code)
 
 
 def _has_descriptor() -> bool:
@@ -422,15 +468,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _trusted() -> tuple[tuple[str, int, int], ...]:
-    """Where the trusted certificates lie, and which files they are: others once somebody replaced
-    them."""
-    paths, files = ssl.get_default_verify_paths(), []
-    for path in (paths.cafile, paths.capath):
-        with contextlib.suppress(OSError):
-            if path:
-                shown = os.stat(path)
-                files.append((path, shown.st_ino, shown.st_mtime_ns))
-    return tuple(files)

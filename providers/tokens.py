@@ -17,6 +17,8 @@ import msgspec
 from protocol.errors import PipelineError, RemoteProtocolError, UpstreamTokenMissing
 from providers.http1 import Pool, UpstreamConnection
 from providers.origin import Origin
+from providers.outbound import outbound
+from settings.upstreams import Upstream
 
 EXCHANGE_S = 10.0
 """How long an exchange may take."""
@@ -135,11 +137,12 @@ class _Denied(msgspec.Struct):
     error_description: str = ""
 
 
-async def exchange(pool: Pool, url: str, form: Mapping[str, str]) -> Token:
+async def exchange(pool: Pool, url: str, form: Mapping[str, str], upstream: Upstream) -> Token:
     """Ask for a token at `url`. Raises UpstreamTokenMissing with what the answer says, as far as it
     is a word that can be no secret."""
     parts, answer = urlsplit(url), _Answer()
-    origin, place = Origin(f"{parts.scheme}://{parts.netloc}"), parts.hostname
+    base, place = f"{parts.scheme}://{parts.netloc}", parts.hostname
+    origin = Origin(base, outbound(base, upstream, is_own=False))
     head = origin.head(
         parts.path,
         {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"},

@@ -155,6 +155,21 @@ class Upstream(BaseModel):
     """Bedrock: the environment variable with its secret."""
     session_token_env: str | None = None
     """Bedrock: the environment variable with the session token of a temporary key."""
+    proxy: str | None = None
+    """The HTTP proxy that its requests go through, `http://HOST:PORT`. Unset: that of the
+    environment (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, with `NO_PROXY`), which is not used for
+    this machine's own addresses. Empty: none."""
+    proxy_env: str | None = None
+    """The environment variable with the proxy, if it has a login: `http://USER:WORD@HOST:PORT`."""
+    proxy_file: str | None = None
+    """The file with the proxy. It takes precedence over `proxy_env`."""
+    ca_file: str | None = None
+    """The file with the certificates of the authorities to trust, instead of the machine's. It is
+    read again when it changes."""
+    client_cert_file: str | None = None
+    """The file with the certificate that Sluice shows to this upstream, and those in between."""
+    client_key_file: str | None = None
+    """The file with its key. Unset: the key is in `client_cert_file`."""
     headers: dict[str, str] = {}
     """Headers to send with each request. An `anthropic-beta` is joined with the request's own
     names. Values of 8 characters or more are masked in error answers, like the key."""
@@ -199,6 +214,18 @@ class Upstream(BaseModel):
                 f"`guided` is for upstreams of {dialects_that(lambda d: d.takes_guided)} with"
                 " `native_tools: false`"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _leaves_one_way(self) -> "Upstream":
+        if "@" in (self.proxy or ""):
+            raise ValueError(
+                "`proxy` has a login: put the whole address where `proxy_env` or `proxy_file` names"
+            )
+        if self.client_key_file and not self.client_cert_file:
+            raise ValueError("`client_key_file` is the key of `client_cert_file`: name that too")
+        if self._has("proxy") and self._has("proxy_env", "proxy_file"):
+            raise ValueError("`proxy` and a secret one are two proxies: keep one")
         return self
 
     @model_validator(mode="after")
@@ -302,7 +329,7 @@ class Upstream(BaseModel):
     def variables(self) -> dict[str, str]:
         """The settings that name environment variables, with the names, where a file does not go
         before."""
-        names = ["access_key_env", "secret_key_env", "session_token_env"]
+        names = ["access_key_env", "secret_key_env", "session_token_env", "proxy_env"]
         names += [] if self.api_key_file else ["api_key_env"]
         names += [] if self.client_secret_file else ["client_secret_env"]
         return {name: value for name in names if (value := getattr(self, name)) is not None}

@@ -71,7 +71,10 @@ class EntraDoor(TokenedDoor):
             "scope": upstream.scope or _SCOPES[bool(upstream.deployment)],
         }
         return await tokens.exchange(
-            self._pool, f"{LOGIN}/{quote(upstream.tenant or '', safe='')}/oauth2/v2.0/token", form
+            self._pool,
+            f"{LOGIN}/{quote(upstream.tenant or '', safe='')}/oauth2/v2.0/token",
+            form,
+            upstream,
         )
 
 

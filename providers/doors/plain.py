@@ -16,6 +16,7 @@ from protocol.errors import InvalidRequest
 from protocol.request import Endpoint
 from providers import endpoints
 from providers.origin import Origin
+from providers.outbound import outbound
 from settings.upstreams import Upstream
 
 _OPEN_HEADERS = frozenset(
@@ -75,7 +76,8 @@ class Door:
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream, self.dialect = upstream, DIALECTS[upstream.dialect]
-        self.origin = Origin(self.base())
+        base = self.base()
+        self.origin = Origin(base, outbound(base, upstream))
         self.headers = endpoints.headers(upstream, upstream.way.key_header or self.key_header)
         self._words = _secret_words(upstream, self.headers)
 

@@ -59,7 +59,8 @@ class VertexDoor(TokenedDoor):
 
     async def ask(self) -> Token:
         """Get a token for the service account."""
-        return await google_token.ask(self._pool, self.upstream.credentials_file or "")
+        path = self.upstream.credentials_file or ""
+        return await google_token.ask(self._pool, path, self.upstream)
 
 
 def without_shown(body: bytes) -> bytes:

@@ -5,6 +5,7 @@ Everything here works offline. `sluice.check.policy_check` loads policies, and
 `sluice.check.upstreams` checks whether upstreams can be reached.
 """
 
+import contextlib
 import os
 import re
 import time
@@ -64,14 +65,19 @@ def refuse(document: Document, search_path: Sequence[str]) -> None:
 
 def upstream_mistakes(config: Config) -> Iterator[Finding]:
     """Yield what keeps requests from reaching an upstream: an address where nothing is, a header
-    that cannot be sent, a lost key."""
+    that cannot be sent, a proxy that is none, a lost key."""
     from providers.origin import Origin
+    from providers.outbound import outbound
 
     yield from address_mistakes(config)
     for name, upstream in config.upstreams.items():
         place = ("upstreams", name)
         try:
-            Origin(upstream.base_url or "https://host").head("/", upstream.headers)
+            base = upstream.base_url or "https://host"
+            Origin(base).head("/", upstream.headers)
+            with contextlib.suppress(OSError):
+                # that it cannot be read here is a warning
+                outbound(base, upstream)
         except (ValueError, UnicodeError) as error:
             yield Finding("error", place, str(error))
         yield from key_mistakes(config, (name,))
@@ -133,6 +139,7 @@ def warnings(config: Config, environment: Mapping[str, str] | None = None) -> It
     yield from route_warnings(config)
     yield from address_warnings(config)
     yield from key_warnings(config, environment)
+    yield from way_warnings(config)
     yield from _shared_names(config)
     yield from _ended_keys(config)
     yield from script_warnings(config, environment)
@@ -247,6 +254,28 @@ def key_warnings(config: Config, environment: Mapping[str, str] | None = None) -
                     ("upstreams", name, setting),
                     f"{file} is empty: put the secret into it",
                 )
+
+
+def way_warnings(config: Config) -> Iterator[Finding]:
+    """Yield what names a proxy or certificates and cannot be used here. Gateways and judge workers
+    need it, which may run elsewhere."""
+    from providers.outbound import Outbound
+
+    for name, upstream in config.upstreams.items():
+        if upstream.proxy_file and (fault := unreadable(upstream.proxy_file)):
+            yield Finding("warning", ("upstreams", name, "proxy_file"), f"{fault}; calls fail")
+        way = Outbound(
+            "",
+            upstream.ca_file or "",
+            upstream.client_cert_file or "",
+            upstream.client_key_file or "",
+        )
+        try:
+            if way.files:
+                way.context()
+        except OSError as error:
+            why = f"{' or '.join(way.files)} cannot be used here: {error.strerror or error}"
+            yield Finding("warning", ("upstreams", name), f"{why}; calls fail")
 
 
 def secret_warnings(

@@ -17,11 +17,11 @@ import time
 from typing import Any
 
 from protocol.dialects.table import DIALECTS
-from protocol.errors import UpstreamTokenMissing
+from protocol.errors import UpstreamTokenMissing, UpstreamUnreachable
 from protocol.requests.addresses import bracketed
 from providers.doors.plain import Door
 from providers.doors.table import open_door
-from providers.origin import Origin
+from providers.outbound import MOST_HEAD_BYTES, Outbound
 from settings.config import Config, Upstream
 
 STEP_S = 5.0
@@ -65,10 +65,14 @@ class _Failed(Exception):
 def _look(upstream: Upstream, step_s: float) -> tuple[str, str]:
     try:
         door = _opened(upstream)
-        with contextlib.closing(_connect(door.origin, step_s)) as sock:
+        out = door.origin.out or Outbound()
+        where = (door.origin.host, door.origin.port)
+        with contextlib.closing(_connect(*(out.place if out.proxy else where), step_s)) as sock:
             if not door.origin.is_tls:
                 return _asked(sock, door)
-            with contextlib.closing(_secure(sock, door.origin.host)) as secured:
+            if out.proxy:
+                _open_tunnel(sock, out, *where)
+            with contextlib.closing(_secure(sock, door.origin.host, out)) as secured:
                 return _asked(secured, door)
     except (_Failed, ValueError) as error:
         return "failed", str(error)
@@ -78,7 +82,7 @@ def _opened(upstream: Upstream) -> Door:
     try:
         return open_door(upstream)
     except (OSError, UnicodeDecodeError):
-        files = " or ".join(upstream.files.values())
+        files = " or ".join((*upstream.files.values(), *filter(None, [upstream.proxy_file])))
         raise _Failed(f"{files} cannot be read, so no key can be sent") from None
 
 
@@ -107,14 +111,14 @@ def _asked(sock: socket.socket, door: Door) -> tuple[str, str]:
     return _list_models(sock, door, path, headers)
 
 
-def _connect(origin: Origin, step_s: float) -> socket.socket:
-    where = f"{bracketed(origin.host)}:{origin.port}"
+def _connect(host: str, port: int, step_s: float) -> socket.socket:
+    where = f"{bracketed(host)}:{port}"
     try:
-        addresses = socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise _Failed(
-            f"DNS: the name {origin.host!r} has no address ({error.strerror or error}): correct"
-            " base_url"
+            f"DNS: the name {host!r} has no address ({error.strerror or error}): correct"
+            " base_url, or the proxy"
         ) from None
     last: OSError | None = None
     for family, kind, number, _, address in addresses[:4]:
@@ -141,13 +145,32 @@ def _connect(origin: Origin, step_s: float) -> socket.socket:
     raise _Failed(f"TCP: {message}")
 
 
-def _secure(sock: socket.socket, host: str) -> socket.socket:
+def _open_tunnel(sock: socket.socket, out: Outbound, host: str, port: int) -> None:
+    answer = b""
     try:
-        return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+        sock.sendall(out.connect_head(host, port))
+        while not out.is_tunnel(answer):
+            if not (more := sock.recv(MOST_HEAD_BYTES)):
+                raise _Failed(f"proxy: {out.named} closed the connection")
+            answer += more
+    except UpstreamUnreachable as error:
+        raise _Failed(f"proxy: {error.message}") from None
+    except OSError as error:
+        raise _Failed(f"proxy: {out.named} does not answer ({error.strerror or error})") from None
+
+
+def _secure(sock: socket.socket, host: str, out: Outbound) -> socket.socket:
+    try:
+        context = out.context()
+    except OSError as error:
+        files = " or ".join(out.files) or "the machine's certificates"
+        raise _Failed(f"{files} cannot be read ({error.strerror or error})") from None
+    try:
+        return context.wrap_socket(sock, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
         message = (
-            f"its certificate is not trusted: {error.verify_message} (SSL_CERT_FILE names the"
-            " authorities to trust)"
+            f"its certificate is not trusted: {error.verify_message} (`ca_file` or SSL_CERT_FILE"
+            " names the authorities to trust)"
         )
     except TimeoutError:
         message = "the handshake was not finished in time"

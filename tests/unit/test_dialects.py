@@ -11,7 +11,7 @@ import pytest
 from protocol.dialects.base import Dialect
 from protocol.dialects.table import CLIENTS, DEFAULT, DIALECTS, check_name, client_paths, of_client
 from protocol.errors import InvalidRequest, StreamProtocolError
-from providers import endpoints
+from providers.doors.table import open_door
 from settings.config import DEMO_MODELS, Upstream
 from streams import layout
 from tests.support import toy
@@ -130,9 +130,10 @@ def test_a_model_that_no_path_can_hold_is_refused(model: str) -> None:
 def test_a_model_in_a_path_is_one_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DIALECTS, "toy", toy.DIALECT)
     upstream = Upstream(dialect="toy", base_url="http://there/api/")
-    origin, path = endpoints.address(upstream, toy.DIALECT.asked("tell", "a/../b c?d#{model}"))
+    door = open_door(upstream)
+    path = door.path(toy.DIALECT.asked("tell", "a/../b c?d#{model}"))
     assert path == "/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps"
-    assert origin.head(path, {}).startswith(
+    assert door.origin.head(path, {}).startswith(
         b"POST /api/a%2F..%2Fb%20c%3Fd%23%7Bmodel%7D/tell?as=steps HTTP/1.1\r\nhost: there\r\n"
     )
-    assert endpoints.address(upstream, "models")[1] == "/models"
+    assert door.path("models") == "/models"

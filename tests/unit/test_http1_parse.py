@@ -88,13 +88,16 @@ class Heard:
         return b"".join(self.pieces)
 
 
+ORIGIN = Origin("http://h")
+
+
 class Played:
     """One request on a played connection."""
 
     def __init__(self, heard: Heard | None = None) -> None:
         self.pool = Pool(connect_s=1, first_byte_s=1, idle_s=1)
         self.wire, self.heard = Wire(), heard or Heard()
-        self.line = UpstreamConnection(self.pool, ("h", 80, False))
+        self.line = UpstreamConnection(self.pool, ORIGIN.key)
         self.line.connection_made(self.wire)
         self.done = self.line.send(b"HEAD ", b"body", self.heard)
 
@@ -118,7 +121,7 @@ class Played:
     @property
     def is_kept(self) -> bool:
         """May the connection carry another request?"""
-        return self.pool._take(self.line.key) is self.line
+        return self.pool._take(ORIGIN) is self.line
 
 
 def cuts(data: bytes) -> list[list[bytes]]:

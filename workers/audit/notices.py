@@ -22,6 +22,7 @@ from protocol.errors import AuditUnavailable, PipelineError, RemoteProtocolError
 from providers.endpoints import secret
 from providers.http1 import Pool, UpstreamConnection
 from providers.origin import Origin
+from providers.outbound import outbound
 from settings.approvals import Approvals, Notified
 from settings.runtime import Runtime
 
@@ -154,7 +155,8 @@ def request(
             raise ValueError("no secret")
         signed = hmac.digest(key.encode(), f"{at}.{body}".encode(), hashlib.sha256).hex()
         headers |= {"x-sluice-timestamp": at, "x-sluice-signature": f"v1={signed}"}
-    origin = Origin(f"{url.scheme}://{url.netloc}")
+    base = f"{url.scheme}://{url.netloc}"
+    origin = Origin(base, outbound(base))
     return origin, origin.head(target, headers), body.encode()
 
 
