@@ -171,7 +171,8 @@ class UpstreamConnection(asyncio.Protocol):
         assert sink is not None
         if answer.has_head and not self.has_head:
             self.has_head, self.again = True, None
-            if (out := self.key[-1]) is not None and out.proxy:
+            *_, is_tls, out = self.key
+            if out is not None and out.proxy and not is_tls:
                 out.check_status(answer.status)
             sink.on_head(answer.status, answer.headers)
         if parts:
