@@ -32,13 +32,21 @@ class Status:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self.registry = prometheus.CollectorRegistry()
         self._schema_is_behind = False
         self._dead_letters = self._incomplete = 0
         self.faults: list[Callable[[], str]] = []
         """What else may keep calls from being served, each as a sentence, empty when it does
         not."""
+        self.upstreams: Callable[[], dict[str, int]] = dict
+        """The states of the upstreams' breakers (`providers.breaker`)."""
+        self._upstream_state = prometheus.Gauge(
+            "sluice_upstream_state",
+            "0: upstream is asked, 1: it is tried, 2: it is left alone",
+            ["upstream"],
+            registry=self.registry,
+        )
         self._backlog, self._shrank_at = 0, time.monotonic()
-        self.registry = prometheus.CollectorRegistry()
         calls = prometheus.Counter(
             "sluice_calls", "Calls taken", ["dialect"], registry=self.registry
         )
@@ -121,9 +129,14 @@ class Status:
             if self._incomplete
             else ""
         )
+        alone = [
+            f"the upstream {name!r} failed too often, and gets one request at a time to try it"
+            for name, state in self.upstreams().items()
+            if state
+        ]
         return [
             problem
-            for problem in (letters, incomplete, self._behind(), *self._bus.warnings)
+            for problem in (letters, incomplete, self._behind(), *alone, *self._bus.warnings)
             if problem
         ]
 
@@ -194,6 +207,8 @@ class Status:
         gauges = self._gauges
         gauges[Gauge.DEAD_LETTERS].set(self._dead_letters)
         gauges[Gauge.INCOMPLETE_CALLS].set(self._incomplete)
+        for name, state in self.upstreams().items():
+            self._upstream_state.labels(name).set(state)
         try:
             shards = range(self._bus.shards)
             gauges[Gauge.AUDIT_BACKLOG_ENTRIES].set(

@@ -9,7 +9,9 @@ split into SSE events by bytes and otherwise untouched.
 import asyncio
 import contextlib
 import logging
+import math
 import re
+import time
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -24,6 +26,7 @@ from protocol.dialects.base import Dialect
 from protocol.dialects.table import DIALECTS
 from protocol.errors import (
     NotFound,
+    Overloaded,
     PipelineError,
     RateLimited,
     RemoteProtocolError,
@@ -31,6 +34,7 @@ from protocol.errors import (
     TooLarge,
     UpstreamUnreachable,
 )
+from providers.breaker import Breakers, Permit
 from providers.doors.plain import Door, Splitter
 from providers.doors.table import open_door
 from providers.endpoints import provider_key
@@ -74,6 +78,7 @@ class Upstreams:
         self._demo, self._scripts_dir = DemoServer(), scripts_dir
         self._scripts = DemoServer("the scripted model", scripts_dir)
         self._heads = dict[tuple[str, ...], tuple[Origin, bytes]]()
+        self._breakers = Breakers(bus.gateway)
         self._pool = Pool(
             connect_s=self._limits.connect_s,
             first_byte_s=self._limits.first_byte_s,
@@ -84,6 +89,11 @@ class Upstreams:
     def connections(self) -> int:
         """How many are open."""
         return self._pool.size
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Whether each upstream that was asked may be asked: as `providers.breaker` has it."""
+        return self._breakers.states(time.monotonic())
 
     async def close(self) -> None:
         """Close the pool and what is open in it."""
@@ -161,6 +171,8 @@ class Upstreams:
         door = self._doors.get(name)
         answer = _Answer(call, self._bus, door, DIALECTS[dispatch.dialect])
         try:
+            if door is not None and door.upstream.breaker:
+                answer.permit = self._permit(name, call.key)
             if door is not None and not door.is_fixed:
                 await self._send_through(door, call, dispatch, answer)
                 return
@@ -178,10 +190,29 @@ class Upstreams:
             )
             if answer.status == 401:
                 self._log_refusal(call, name)
+        except PipelineError as error:
+            answer.came_to(error.error_code)
+            raise
+        except asyncio.CancelledError:
+            answer.came_to("cancelled")
+            raise
         finally:
             answer.leave()
             if shares is not None:
                 shares.give_back(call.key)
+
+    def _permit(self, name: str, key: str) -> Permit:
+        """Raises Overloaded where an upstream has failed too often to be asked now."""
+        permit = self._breakers.ask(name, key, time.monotonic())
+        if isinstance(permit, Permit):
+            return permit
+        after_s = math.ceil(permit)
+        raise Overloaded(
+            f"the upstream {name!r} failed too often and is left alone for a while; try again in"
+            f" {after_s} second{'s' if after_s != 1 else ''}",
+            code="upstream_unavailable",
+            retry_after_s=after_s,
+        )
 
     async def _send_through(
         self, door: Door, call: OpenCall, dispatch: Dispatch, answer: "_Answer"
@@ -268,6 +299,12 @@ class _Answer:
         """What the request was let in with, where it may be sent once more with something newer."""
         self.is_stale = False
         self._head: Mapping[bytes, bytes] = {}
+        self.permit: Permit | None = None
+
+    def came_to(self, outcome: str) -> None:
+        """Tell the upstream's breaker a code of a failure, or a status."""
+        if self.permit is not None:
+            self.permit.done(outcome, time.monotonic())
 
     def on_again(self) -> None:
         """The request is sent once more: the provider had closed the kept connection."""
@@ -294,6 +331,7 @@ class _Answer:
         )
         if not self.is_stale:
             self.asked = b""
+        self.came_to(str(status))
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         self._call.upstream_headers = _passed_headers(
             status,

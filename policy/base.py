@@ -219,6 +219,8 @@ class JudgeQuestion(msgspec.Struct, frozen=True):
     cache: str = ""
     """Stands for all that is asked but the model and the nonce, behind what stands for the key: with
     it judges find an answer that was given before. Empty: they ask."""
+    fallback: str = ""
+    """The model to ask where `model` cannot be asked."""
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):

@@ -180,6 +180,9 @@ class Upstream(BaseModel):
     """Requests that one gateway sends it at once. A key may have as many as are still free; past
     that 429. Set it to what the provider accepts, so that one key does not use it all. Unset: no
     bound."""
+    breaker: bool = True
+    """Whether it is left alone for 5 to 60 s when half of its requests fail, or five in a row do
+    not reach it ([operations](operations.md#an-upstream-that-fails)). Clients get 503 meanwhile."""
     limit_headers: bool = False
     """Whether clients get the headers that say how much of its rate limits is left
     (`anthropic-ratelimit-*`, `x-ratelimit-*`). These limits are the operator's, for all keys

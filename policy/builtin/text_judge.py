@@ -97,7 +97,7 @@ class TextJudge(Policy):
         questions = len(options.models) + self.asks_again
         if (piece.number + 1) * questions > options.max_questions:
             return Block("judge_budget")
-        return panel.ask(options.models, self._question(call))
+        return panel.ask(options.models, self._question(call), options.fallback)
 
     def _question(self, call: ToolCall) -> JudgeQuestion | Block:
         piece, options = call.text or TextPiece(""), self.options

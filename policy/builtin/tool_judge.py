@@ -111,7 +111,7 @@ class ToolJudge(Policy):
                 for rule in self._only
             ):
                 return ALLOW
-        return panel.ask(self.options.models, self._question(call))
+        return panel.ask(self.options.models, self._question(call), self.options.fallback)
 
     def _question(self, call: ToolCall) -> JudgeQuestion | Block:
         outcome = self._monitor.on_call(call, self.context)

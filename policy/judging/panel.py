@@ -43,6 +43,9 @@ class PanelOptions(BaseModel):
     """Compare their highest or mean probability instead."""
     threshold: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.6
     """Block from this probability upwards."""
+    fallback: str = ""
+    """The model to ask instead of one that fails, or has failed too often to be asked at all. The
+    record names the one that answered."""
     escalate: Escalation | None = None
     """A second model, for what they are not sure of."""
     message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)] = ""
@@ -51,10 +54,11 @@ class PanelOptions(BaseModel):
     @model_validator(mode="after")
     def _is_a_panel(self) -> Self:
         names = [*self.models, *([self.escalate.model] if self.escalate is not None else ())]
+        names += [self.fallback] if self.fallback else ()
         if bool(self.model) == bool(self.judges):
             raise ValueError("give either `model` or `judges`")
         if len(set(names)) < len(names):
-            raise ValueError("one model is there twice as a judge, or as `escalate`")
+            raise ValueError("one model is there twice as a judge, as `escalate` or as `fallback`")
         if self.votes_needed > len(self.models):
             raise ValueError(f"`block_if` wants more judges than there are ({len(self.models)})")
         return self
@@ -72,11 +76,15 @@ class PanelOptions(BaseModel):
         return self.block_if if isinstance(self.block_if, int) else words[self.block_if]
 
 
-def ask(models: Sequence[str], question: JudgeQuestion | Block) -> AskJudge | Block:
+def ask(
+    models: Sequence[str], question: JudgeQuestion | Block, fallback: str = ""
+) -> AskJudge | Block:
     """Ask these models at once, where there is a question."""
     if isinstance(question, Block):
         return question
-    first, *others = (msgspec.structs.replace(question, model=model) for model in models)
+    first, *others = (
+        msgspec.structs.replace(question, model=model, fallback=fallback) for model in models
+    )
     return AskJudge(first, tuple(others))
 
 
@@ -94,7 +102,7 @@ def decide(
     values += [1.0] * faults
     score = fmean(values) if options.score == "mean" else max(values)
     if second is not None and min(second.between) <= score <= max(second.between):
-        return ask((second.model,), ask_again())
+        return ask((second.model,), ask_again(), options.fallback)
     if options.score is not None:
         values, needed = [score], 1
     votes = sum(not value < options.threshold for value in values)

@@ -195,7 +195,7 @@ def route_warnings(config: Config) -> Iterator[Finding]:
 def _judges_of(step: PolicyStep) -> Iterator[tuple[Place, object]]:
     """Yield the judge models that a step names, and where."""
     if step.use in JUDGES:
-        for name in ("model", "judges", "escalate"):
+        for name in ("model", "judges", "escalate", "fallback"):
             value = step.options.get(name)
             one = value.get("model") if isinstance(value, Mapping) else value
             yield from (((name,), model) for model in (value if isinstance(value, list) else [one]))

@@ -62,7 +62,7 @@ class Judge:
                 if question.model == DEMO_JUDGE:
                     trial.attempts, trial.reply = 1, demo_judge.answer(question)
                 else:
-                    await self.models.ask(question, trial)
+                    await self.models.ask(question, trial, left_s)
             probability, explanation = parse_reply(trial.reply, question.nonce)
         except TimeoutError:
             error = "deadline"
@@ -78,7 +78,7 @@ class Judge:
         judgement = Judgement(
             probability=probability,
             explanation=explanation,
-            model=question.model,
+            model=trial.model or question.model,
             prompt=question.prompt,
             reply=trial.reply,
             latency_ms=int((time.monotonic() - started) * 1000),

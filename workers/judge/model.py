@@ -6,6 +6,8 @@ Where requests go, with which headers and key, comes from the configuration alon
 
 import asyncio
 import contextlib
+import os
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +20,7 @@ from policy.judging.prompt import JudgementInvalid
 from protocol.dialects.table import DIALECTS
 from protocol.errors import (
     JudgeUnavailable,
+    PipelineError,
     RemoteProtocolError,
     UpstreamTimeout,
     UpstreamTokenMissing,
@@ -25,6 +28,7 @@ from protocol.errors import (
 )
 from protocol.records import JudgementFacts
 from protocol.request import Endpoint
+from providers.breaker import Breakers, Permit
 from providers.doors.plain import Door, Sent
 from providers.doors.table import open_door
 from providers.http1 import Pool, UpstreamConnection
@@ -40,6 +44,8 @@ no failure."""
 _UNPACED = 1_000
 _LONGEST_PAUSE_S = 30.0
 _MAX_BODY = 2**20
+_SILENCE_S = 5.0
+"""A model that is silent so long, up to the deadline, has failed."""
 _SILENT_S = 660.0
 """Longer than any deadline, which is what ends a judge that is silent."""
 
@@ -49,6 +55,8 @@ class Trial(msgspec.Struct):
     the audit log."""
 
     attempts: int = 0
+    model: str = ""
+    """The one that was asked last."""
     reply: str = ""
     facts: JudgementFacts = JudgementFacts()
 
@@ -174,6 +182,8 @@ class JudgeModels:
         self._paces: dict[str, JudgePace] = {}
         self._forms = LearnedForms()
         self._doors: dict[str, Door] = {}
+        self.breakers = Breakers(f"{socket.gethostname()} {os.getpid()}")
+        """By upstream, and of one upstream by model."""
         self._pool = Pool(
             connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S
         )
@@ -184,8 +194,24 @@ class JudgeModels:
         for door in self._doors.values():
             await door.close()
 
-    async def ask(self, question: JudgeQuestion, trial: Trial) -> None:
-        """Ask until there is a reply, which goes into `trial`. The caller sets the deadline.
+    async def ask(self, question: JudgeQuestion, trial: Trial, left_s: float) -> None:
+        """Ask until there is a reply, which goes into `trial`. A model that has a `fallback` gets
+        half of the time, which is the caller's to keep; then that is asked.
+
+        Raises JudgeUnavailable, JudgementInvalid.
+        """
+        trial.model, fallback = question.model, question.fallback
+        try:
+            async with asyncio.timeout(left_s / 2 if fallback else None):
+                await self._ask(question, trial)
+        except (JudgeUnavailable, TimeoutError):
+            if not fallback:
+                raise
+            trial.model = fallback
+            await self._ask(msgspec.structs.replace(question, model=fallback), trial)
+
+    async def _ask(self, question: JudgeQuestion, trial: Trial) -> None:
+        """Ask one model until there is a reply.
 
         Raises JudgeUnavailable after the last attempt, at once where asking again cannot help;
         JudgementInvalid where the answer has no reply in it.
@@ -202,8 +228,9 @@ class JudgeModels:
             body = judge_forms.request_body(upstream.dialect, question, asking)
             try:
                 async with pace.turn():
+                    permit = self._permit(name, question.model)
                     trial.attempts += 1
-                    status, answer = await self._post(name, upstream, question.model, body)
+                    status, answer = await self._post(name, upstream, question.model, body, permit)
             except _Busy as error:
                 busy += 1
                 if busy >= _MOST_BUSY:
@@ -230,6 +257,17 @@ class JudgeModels:
                     f"the judge's upstream answered with status {status}{_in_forms(asking)}"
                 )
 
+    def _permit(self, name: str, model: str) -> Permit:
+        """Raises JudgeUnavailable where a model has failed too often to be asked now."""
+        if not self._config.upstreams[name].breaker:
+            return Permit(None, model, time.monotonic())
+        permit = self.breakers.ask(name, model, time.monotonic())
+        if isinstance(permit, Permit):
+            return permit
+        raise JudgeUnavailable(
+            f"the judge model {model!r} failed too often and is left alone for {permit:.0f} s more"
+        )
+
     def _door(self, name: str, upstream: Upstream) -> Door:
         """Return an upstream's door: the kept one where it holds tokens, else a new one, as its key
         may have changed."""
@@ -238,20 +276,34 @@ class JudgeModels:
             door = self._doors[name] = open_door(upstream)
         return door
 
-    async def _sent(self, door: Door, endpoint: Endpoint, body: bytes) -> tuple[Sent, _Reply]:
-        sent, reply = await door.request(endpoint, body, ()), _Reply()
-        await self._pool.post(sent.origin, sent.head, sent.body, reply)
+    async def _sent(
+        self, door: Door, endpoint: Endpoint, body: bytes, permit: Permit
+    ) -> tuple[Sent, _Reply]:
+        sent, reply, outcome = await door.request(endpoint, body, ()), _Reply(), ""
+        try:
+            await self._pool.post(sent.origin, sent.head, sent.body, reply)
+            outcome = str(reply.status)
+        except PipelineError as error:
+            outcome = error.error_code
+            raise
+        except asyncio.CancelledError:
+            # by the question's deadline, up to which the model had its time
+            if time.monotonic() - permit.begun >= _SILENCE_S:
+                outcome = UpstreamTimeout.code
+            raise
+        finally:
+            permit.done(outcome, time.monotonic())
         return sent, reply
 
     async def _post(
-        self, name: str, upstream: Upstream, model: str, body: bytes
+        self, name: str, upstream: Upstream, model: str, body: bytes, permit: Permit
     ) -> tuple[int, bytes]:
         dialect, door = DIALECTS[upstream.dialect], self._door(name, upstream)
         endpoint = dialect.asked(dialect.answers, model)
         try:
-            sent, reply = await self._sent(door, endpoint, body)
+            sent, reply = await self._sent(door, endpoint, body, permit)
             if sent.let_in is not None and door.is_stale(reply.status, reply.headers, sent.let_in):
-                _, reply = await self._sent(door, endpoint, body)
+                _, reply = await self._sent(door, endpoint, body, permit)
         except UpstreamTokenMissing as error:
             raise _Again(f"the judge's upstream cannot be asked: {error.message}") from error
         except (UpstreamTimeout, UpstreamUnreachable, RemoteProtocolError) as error:

@@ -80,7 +80,11 @@ def configuration_of_all(replay: Replay) -> Json:
     made = configuration(replay)
     for name, base in _BASES.items():
         if name in DIALECTS:
-            made["upstreams"][name] = {"dialect": name, "base_url": replay.url + base}
+            made["upstreams"][name] = {
+                "dialect": name,
+                "base_url": replay.url + base,
+                "breaker": False,
+            }
             made["models"].append({"match": MODELS[name], "upstream": name})
     return made
 

@@ -39,11 +39,13 @@ def config(replay: Replay) -> Json:
             "base_url": replay.url + "/v1",
             "api_key_env": _ENV["openai"],
             "headers": {"x-team": "seven"},
+            "breaker": False,
         },
         "anthropic": {
             "dialect": "anthropic",
             "base_url": replay.url,
             "api_key_env": _ENV["anthropic"],
+            "breaker": False,
         },
     }
     made["demo"] = True

@@ -1,0 +1,199 @@
+"""Stops asking an upstream that fails, for a while, and then tries it with one request at a time.
+
+Pure: time is passed in, in seconds of a clock that never goes back. What each outcome means is in
+`OUTCOMES`. A key whose own requests fail stops that key; all keys are stopped by what no request
+can cause (no connection), or by failures of several keys.
+"""
+
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from typing import Literal
+
+Outcome = Literal["ok", "failed", "unreached", "neutral"]
+OUTCOMES: Mapping[str, Outcome] = {
+    **dict.fromkeys(
+        (
+            "upstream_dns",
+            "upstream_refused",
+            "upstream_tls",
+            "upstream_connect_timeout",
+            "upstream_unreachable",
+            "proxy_dns",
+            "proxy_refused",
+            "proxy_connect_timeout",
+            "proxy_unreachable",
+            "proxy_denied",
+        ),
+        "unreached",
+    ),
+    **dict.fromkeys(
+        ("upstream_closed", "upstream_cut", "upstream_timeout", "upstream_protocol_error"), "failed"
+    ),
+    **dict.fromkeys(("408", "500", "502", "503", "504", "529"), "failed"),
+    "200": "ok",
+}
+"""By code of a failure or status of an answer. All else, such as 429 or 400, says nothing of
+whether the upstream is well."""
+WINDOW_S, PARTS = 30.0, 10
+LEAST, SHARE, IN_A_ROW = 10, 0.5, 5
+"""An upstream is left alone when half of at least so many requests failed, of those of the window
+since the first failure in it; or when so many in a row did not reach it."""
+FIRST_S, LONGEST_S, JITTER = 5.0, 60.0, 0.2
+"""How long it is left alone: doubled each time, up to the longest."""
+PROBE_S = 10.0
+"""A probe that has no outcome by then lets another one go."""
+GOOD = 2
+"""So many probes in a row must succeed."""
+MOST_KEYS = 200
+"""Keys of one upstream that are remembered, the newest."""
+
+
+class Breaker:
+    """One upstream, for all keys or for one. `keys`: of how many keys requests must fail."""
+
+    def __init__(self, name: str, keys: int = 1) -> None:
+        self._name, self._keys = name, keys
+        self._parts: deque[tuple[int, list[int], set[str]]] = deque()
+        """Number of the part, requests and failed ones, keys of the failed."""
+        self._unreached = self._openings = self._good = 0
+        self._until = self._probe_until = self.opened_at = 0.0
+        self.is_open = False
+        self.is_calm = True
+        """It is not open, and nothing failed lately: until something does, successes are not
+        counted."""
+
+    def rest_s(self, now: float) -> float:
+        """How long no request may go, 0 where one may."""
+        if not self.is_open:
+            return 0.0
+        return max(self._until - now, self._probe_until - now, 0.0)
+
+    def begin(self, now: float) -> None:
+        """A request goes, which `rest_s` allowed."""
+        if self.is_open:
+            self._probe_until = now + PROBE_S
+
+    def take(self, outcome: Outcome, key: str, begun: float, now: float) -> None:
+        """A request that was begun at `begun` came to this."""
+        if self.is_open:
+            if begun >= self.opened_at and now >= self._until:
+                self._take_probe(outcome, now)
+            return
+        if outcome == "neutral":
+            return
+        part, bad = int(now * PARTS / WINDOW_S), outcome != "ok"
+        while self._parts and self._parts[0][0] <= part - PARTS:
+            self._parts.popleft()
+        self.is_calm = not self._parts and not bad
+        if self.is_calm:
+            self._unreached = 0
+            return
+        if not self._parts or self._parts[-1][0] != part:
+            self._parts.append((part, [0, 0], set()))
+        _, counts, keys = self._parts[-1]
+        counts[0] += 1
+        counts[1] += bad
+        if bad:
+            keys.add(key)
+        self._unreached = self._unreached + 1 if outcome == "unreached" else 0
+        if self._unreached >= IN_A_ROW or (bad and self._is_bad()):
+            self._open(now)
+
+    def _is_bad(self) -> bool:
+        asked, failed = (sum(counts[at] for _, counts, _ in self._parts) for at in (0, 1))
+        keys = set[str]().union(*(keys for *_, keys in self._parts))
+        return asked >= LEAST and failed >= asked * SHARE and len(keys) >= self._keys
+
+    def _take_probe(self, outcome: Outcome, now: float) -> None:
+        self._probe_until = 0.0
+        if outcome in ("failed", "unreached"):
+            self._open(now)
+        elif outcome == "ok":
+            self._good += 1
+            if self._good >= GOOD:
+                self.is_open, self.is_calm, self._openings = False, True, 0
+
+    def _open(self, now: float) -> None:
+        self.is_open, self.is_calm = True, False
+        self.opened_at, self._good, self._unreached = now, 0, 0
+        self._parts.clear()
+        long_s = min(FIRST_S * 2**self._openings, LONGEST_S)
+        self._openings = min(self._openings + 1, 10)
+        # two processes must not probe in step, and a test must know when: drawn from the name
+        drawn = zlib.crc32(f"{self._name} {self._openings}".encode()) / 2**32
+        self._until = now + long_s * (1 + JITTER * (2 * drawn - 1))
+        self._probe_until = 0.0
+
+    def state(self, now: float) -> int:
+        """Return 0 where requests go, 1 where one may try, 2 where none may."""
+        return 0 if not self.is_open else 2 if now < self._until else 1
+
+
+Pair = tuple[Breaker, Breaker]
+"""Those of an upstream for all keys and for one."""
+
+
+class Permit:
+    """A request that may go. What it comes to is said with `done`, where it says something of the
+    upstream more than once: an answer that began well may be cut."""
+
+    __slots__ = ("_key", "_pair", "begun")
+
+    def __init__(self, pair: Pair | None, key: str, now: float) -> None:
+        self._pair, self._key, self.begun = pair, key, now
+
+    def done(self, outcome: str, now: float) -> None:
+        """`outcome`: a code of a failure or a status, as in `OUTCOMES`."""
+        if self._pair is None:
+            return
+        shared, own = self._pair
+        if outcome == "200" and shared.is_calm and own.is_calm:
+            return
+        meaning = OUTCOMES.get(outcome, "neutral")
+        shared.take(meaning, self._key, self.begun, now)
+        own.take(meaning, self._key, self.begun, now)
+
+
+class Breakers:
+    """Those of all upstreams of one process. `process`: its name, so that it draws times of its
+    own."""
+
+    def __init__(self, process: str = "") -> None:
+        self._process = process
+        self._shared = dict[str, Breaker]()
+        self._pairs = dict[str, dict[str, Pair]]()
+        """By upstream and key."""
+
+    def ask(self, name: str, key: str, now: float) -> Permit | float:
+        """May this key's request go to an upstream? Else, in how many seconds one may try."""
+        keys = self._pairs.get(name)
+        pair = keys.get(key) if keys is not None else None
+        if pair is None:
+            pair = self._add(name, key)
+        shared, own = pair
+        if not (shared.is_calm and own.is_calm):
+            if (rest_s := max(shared.rest_s(now), own.rest_s(now))) > 0:
+                return rest_s
+            shared.begin(now)
+            own.begin(now)
+        return Permit(pair, key, now)
+
+    def _add(self, name: str, key: str) -> Pair:
+        keys = self._pairs.setdefault(name, {})
+        if len(keys) >= MOST_KEYS:
+            del keys[next(iter(keys))]
+        if name not in self._shared:
+            self._shared[name] = Breaker(f"{self._process} {name}", keys=2)
+        keys[key] = self._shared[name], Breaker(f"{self._process} {name} {key}")
+        return keys[key]
+
+    def states(self, now: float) -> dict[str, int]:
+        """Return the state of each upstream that was asked, as `Breaker.state`: for all keys, so
+        that of the key for which it is best."""
+        return {
+            name: max(
+                shared.state(now), min(own.state(now) for _, own in self._pairs[name].values())
+            )
+            for name, shared in self._shared.items()
+        }

@@ -1,0 +1,85 @@
+"""A judge model that fails, or is silent: another one answers, and nobody waits for it any more."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from policy.base import Judgement
+from policy.session.effects import JudgeRequest
+from streams import layout
+from tests.support.upstreams.judging import (
+    GOOD,
+    Upstream,
+    anthropic_answer,
+    openai_answer,
+    question,
+    runtime,
+)
+from tests.support.waiting import wait_until
+from workers.judge.answering import Judge
+
+
+@contextlib.asynccontextmanager
+async def opened(redis_url: str, upstream: Upstream) -> AsyncIterator[Judge]:
+    judge = Judge(runtime(redis_url, upstream))
+    try:
+        yield judge
+    finally:
+        await judge.models.close()
+
+
+async def ask(judge: Judge, fallback: str = "", left_s: float = 20) -> Judgement:
+    asked = msgspec.structs.replace(question("gpt-x"), fallback=fallback)
+    return await judge.judge(JudgeRequest(layout.new_call_id(), 0, 0, asked), left_s)
+
+
+def fails(upstream: Upstream) -> None:
+    """Let the model of the first dialect fail, and the other answer."""
+    upstream.answers = [(200, anthropic_answer(GOOD))]
+    upstream.refuses = lambda body: (503, {}) if body["model"] == "gpt-x" else None
+
+
+async def test_a_model_that_fails_is_left_alone(redis_url: str, upstream: Upstream) -> None:
+    async with opened(redis_url, upstream) as judge:
+        upstream.answers = [(503, {})]
+        for _ in range(4):
+            assert (await ask(judge)).error == "unavailable"
+        assert len(upstream.seen) == 10
+        refused = await ask(judge)
+        assert (refused.error, refused.attempts, len(upstream.seen)) == ("unavailable", 0, 10)
+        assert "failed too often and is left alone for" in refused.explanation
+        # another model of the same upstream is asked
+        upstream.answers = [(200, openai_answer(GOOD))]
+        other = JudgeRequest(layout.new_call_id(), 0, 0, question("gpt-y"))
+        assert (await judge.judge(other, 20)).error == ""
+
+
+async def test_another_model_answers_and_is_named(redis_url: str, upstream: Upstream) -> None:
+    async with opened(redis_url, upstream) as judge:
+        fails(upstream)
+        first = await ask(judge, "claude-x")
+        assert (first.error, first.model, first.probability, first.attempts) == (
+            "",
+            "claude-x",
+            0.25,
+            4,
+        )
+        while len(upstream.seen) < 13:
+            await ask(judge, "claude-x")
+        asked = len(upstream.seen)
+        # the first is not asked any more
+        last = await ask(judge, "claude-x")
+        assert (last.model, last.attempts, len(upstream.seen)) == ("claude-x", 1, asked + 1)
+
+
+async def test_a_silent_model_has_half_of_the_time(redis_url: str, upstream: Upstream) -> None:
+    async with opened(redis_url, upstream) as judge:
+        upstream.answers, upstream.delay_s = [(200, anthropic_answer(GOOD))], 30
+        asking = asyncio.create_task(ask(judge, "claude-x", left_s=2))
+        await wait_until(lambda: upstream.seen)
+        upstream.delay_s = 0.0
+        answer = await asking
+        assert (answer.error, answer.model) == ("", "claude-x")
+        assert [body["model"] for _, _, body in upstream.seen] == ["gpt-x", "claude-x"]
