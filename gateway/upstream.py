@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from demo.server import DemoServer
+from gateway import call_figures
 from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.call.calls import OpenCall
@@ -96,6 +97,14 @@ class Upstreams:
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises
         but cancellation."""
+        before = call.appender.chunks
+        try:
+            await self._send_or_append(call, dispatch)
+        finally:
+            chunks = call.appender.chunks - before
+            call_figures.answered(self._bus.figures, dispatch.upstream, chunks)
+
+    async def _send_or_append(self, call: OpenCall, dispatch: Dispatch) -> None:
         try:
             await self._send(call, dispatch)
             return
@@ -112,6 +121,7 @@ class Upstreams:
             return
         except PipelineError as error:
             code, why = error.error_code, f"{self._place(dispatch)}: {_why(error)}"
+            call_figures.failed(self._bus.figures, error)
             log.warning(
                 "upstream failed",
                 extra={

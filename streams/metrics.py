@@ -1,13 +1,20 @@
-"""The catalogue of metrics: a line for each figure of `/metrics`. `gateway/ready_and_metrics.py`
-reads the gauges; what workers count is read here.
+"""The catalogue of metrics: a line for each figure of `/metrics`, here and nowhere else.
 
-Workers serve no HTTP. Counts lie in Redis, in one hash of each shard, and are added in the step
-that ends a call: what happened in a call counts once, however often the call was taken over.
+`Gauge` and `Count` are what every gateway shows of the whole installation. Counts lie in Redis, in
+one hash of each shard, and are added in the step that ends a call: what happened in a call counts
+once, however often the call was taken over. `Total`, `Span` and `Now` are what each process shows
+of itself (`streams.metrics_port`): plain integers in one `Figures`, added once a call, a batch or a
+decision, never once a chunk, and read at a scrape.
+
+Labels come from bounded sets: routes, upstreams, policies and judge models of the configuration,
+shards, and words of ours. Never a call, a session, a tool, a path or a client's text.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from streams import layout
 from streams.connection import Connection
@@ -54,9 +61,114 @@ class Count(Enum):
     )
 
 
-def metric(measure: Gauge | Count) -> str:
+class Total(Enum):
+    """Counters of one process: help, then labels. Counted at a call's end, if not said
+    otherwise."""
+
+    CALLS = "Calls taken, at once", "dialect"
+    CALLS_STARTED = "Calls that a policy worker began, at once", "route"
+    CALLS_ENDED = "Calls that ended", "route", "state", "reason"
+    CHUNKS_RECEIVED = "Chunks that upstreams sent, at the end of each request", "upstream"
+    CHUNKS_FORWARDED = "Chunks of what was approved", "policy"
+    CHUNKS_WITHHELD = "Chunks of what was not approved", "policy", "verdict"
+    CHUNKS_UNDECIDED = ("Chunks of what nobody had decided when its call ended",)
+    VERDICTS = "Last verdicts on content blocks and tool calls", "policy", "kind", "verdict"
+    TOKENS = "Tokens as the record has them", "route", "kind"
+    TIMEOUTS = "Timers that ended a call or a request", "timer"
+    REFUSED = "Requests refused before their call began, at once", "reason"
+    TAKEOVERS = ("Calls taken over from another policy worker, at once",)
+    FENCED = "Calls lost to another worker or with Redis, at once", "outcome"
+    JUDGEMENTS = "Answers of judges, at once", "model", "outcome"
+    RECORDS_SET_ASIDE = ("Records that became dead letters, at once",)
+    RECORD_CONFLICTS = ("Records that were there with other content, at once",)
+
+
+class Span(Enum):
+    """Durations in one process, in seconds: help, then labels."""
+
+    FIRST_RELEASE_SECONDS = "From a call's begin to the head of its answer", "upstream"
+    CALL_SECONDS = "From a call's begin to its end", "upstream"
+    JUDGE_SECONDS = "A judge's answer, with all its attempts", "model"
+
+
+class Now(Enum):
+    """Gauges of one process: help, then labels."""
+
+    BUILD_INFO = "Always 1", "version", "python", "role"
+    LOOP_LAG_SECONDS = ("How late the event loop was at most, in the last 15 s",)
+    HELD_CALLS = ("Calls that this policy worker has",)
+    RECORD_LAG_SECONDS = "Age of the oldest entry that is not on record", "shard"
+    RECORD_BACKLOG_ENTRIES = "Entries of the audit stream", "shard"
+    CHECKPOINT_AGE_SECONDS = ("Since this writer last looked for calls to put in a checkpoint",)
+    UNSEALED_CALLS = ("Ended calls that wait for their seal at this writer",)
+
+
+class Metric(NamedTuple):
+    """A line of the catalogue; `name` is what stands at `/metrics`, with the ending of counters."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0)
+"""Upper bounds of the histograms, in seconds."""
+MOST_SERIES = 200
+"""Of one metric in one process; what comes past it counts under the label `other`."""
+Labels = tuple[str, ...]
+Sample = tuple[Now, Labels, float]
+
+
+def metric(measure: Enum) -> str:
     """Return the name at `/metrics`, without the ending of counters."""
     return f"sluice_{measure.name.lower()}"
+
+
+def _lines(measures: Iterable[Enum], kind: str) -> Iterable[Metric]:
+    ending = "_total" if kind == "counter" else ""
+    for measure in measures:
+        what = measure.value
+        text, *labels = (what,) if isinstance(what, str) else what
+        yield Metric(metric(measure) + ending, kind, tuple(labels), text)
+
+
+CATALOGUE = (
+    *_lines((*Total, *Count), "counter"),
+    *_lines(Span, "histogram"),
+    *_lines((*Now, *Gauge), "gauge"),
+)
+
+
+class Figures:
+    """What one process counts. `reads` give what is looked up at a scrape alone."""
+
+    __slots__ = ("reads", "spans", "totals")
+
+    def __init__(self) -> None:
+        self.totals = defaultdict[Total, dict[Labels, int]](dict)
+        self.spans = defaultdict[Span, dict[Labels, list[float]]](dict)
+        """By labels: observations of each bucket, of more than the last, and their sum."""
+        self.reads: list[Callable[[], Iterable[Sample]]] = []
+
+    def add(self, total: Total, *labels: str, by: int = 1) -> None:
+        """Count."""
+        counts = self.totals[total]
+        labels = _bounded(counts, labels)
+        counts[labels] = counts.get(labels, 0) + by
+
+    def observe(self, span: Span, seconds: float, *labels: str) -> None:
+        """Take a duration into account."""
+        spans = self.spans[span]
+        buckets = spans.setdefault(_bounded(spans, labels), [0] * (len(BUCKETS) + 2))
+        buckets[bisect_left(BUCKETS, seconds)] += 1
+        buckets[-1] += seconds
+
+
+def _bounded(known: Mapping[Labels, object], labels: Labels) -> Labels:
+    if labels in known or len(known) < MOST_SERIES - 1:
+        return labels
+    return ("other",) * len(labels)
 
 
 def pack(counts: Mapping[Count, int]) -> str:

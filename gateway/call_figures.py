@@ -1,0 +1,38 @@
+"""What a gateway counts of a call and of a request upstream, for `/metrics`."""
+
+import time
+
+from gateway.call.calls import OpenCall
+from protocol.errors import PipelineError
+from streams.metrics import Figures, Span, Total
+
+_TIMERS = {
+    "no_worker": "claim",
+    "stream_timeout": "activity",
+    "call_deadline": "call",
+    "body_timeout": "body",
+    "upstream_connect_timeout": "connect",
+    "upstream_timeout": "silent",
+}
+"""Timers by the code of the error with which each ends a call or a request."""
+
+
+def failed(figures: Figures, error: PipelineError) -> None:
+    """Count the timer that this error comes from, if it comes from one."""
+    if (timer := _TIMERS.get(error.error_code)) is not None:
+        figures.add(Total.TIMEOUTS, timer)
+
+
+def answered(figures: Figures, upstream: str, chunks: int) -> None:
+    """Count what came of one request."""
+    figures.add(Total.CHUNKS_RECEIVED, upstream, by=chunks)
+
+
+def ended(figures: Figures, call: OpenCall) -> None:
+    """Count a call that is over."""
+    order, upstream = call.order, call.order.upstream or "none"
+    if order.error is not None:
+        failed(figures, order.error)
+    figures.observe(Span.CALL_SECONDS, time.monotonic() - call.started, upstream)
+    if order.head_sent:
+        figures.observe(Span.FIRST_RELEASE_SECONDS, order.head_at - call.started, upstream)

@@ -1,0 +1,186 @@
+"""Where a process shows its own figures to Prometheus: GET /metrics and /health, without a key, so
+nothing but numbers and configured names. Must not know: what is counted.
+
+Off unless `metrics_port` is set. A request is at most 8 KiB and takes at most 5 s, and there are 16
+at once, so nobody who reaches the port can keep the process from its calls.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import platform
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from protocol.requests.addresses import bracketed
+from settings.defaults import VERSION
+from settings.runtime import Runtime
+from streams.metrics import BUCKETS, Figures, Now, Sample, metric
+
+log = logging.getLogger(__name__)
+MOST_BYTES = 8 * 1024
+MOST_CONNECTIONS = 16
+ANSWER_S = 5.0
+LAG_EVERY_S, LAGS = 0.25, 60
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Exposition:
+    """The figures of one process as prometheus-client reads them. It is loaded here: a process
+    without a port does without."""
+
+    def __init__(self, figures: Figures, role: str) -> None:
+        import prometheus_client
+
+        self._figures, self._lags = figures, deque([0.0], LAGS)
+        self.role = role
+        self.registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        self.registry.register(self)
+
+    def text(self) -> bytes:
+        """Return what a scrape gets."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry)
+
+    async def watch_loop(self) -> None:
+        """Measure how late the event loop is, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_EVERY_S
+            await asyncio.sleep(LAG_EVERY_S)
+            self._lags.append(max(0.0, loop.time() - due))
+
+    def _own(self) -> Iterable[Sample]:
+        return (
+            (Now.BUILD_INFO, (VERSION, platform.python_version(), self.role), 1),
+            (Now.LOOP_LAG_SECONDS, (), max(self._lags)),
+        )
+
+    def collect(self) -> Iterable[Any]:
+        """All families, as the registry asks for them."""
+        from prometheus_client import core
+
+        for total, counts in self._figures.totals.items():
+            text, *labels = total.value
+            counter = core.CounterMetricFamily(metric(total), text, labels=labels)
+            for values, number in counts.items():
+                counter.add_metric(values, number)
+            yield counter
+        for span, spans in self._figures.spans.items():
+            text, *labels = span.value
+            histogram = core.HistogramMetricFamily(metric(span), text, labels=labels)
+            for values, buckets in spans.items():
+                histogram.add_metric(values, _cumulated(buckets), buckets[-1])
+            yield histogram
+        gauges: dict[Now, core.GaugeMetricFamily] = {}
+        for now, values, number in (
+            sample for read in (self._own, *self._figures.reads) for sample in read()
+        ):
+            if now not in gauges:
+                text, *labels = now.value
+                gauges[now] = core.GaugeMetricFamily(metric(now), text, labels=labels)
+            gauges[now].add_metric(values, number)
+        yield from gauges.values()
+
+
+def _cumulated(buckets: list[float]) -> list[tuple[str, float]]:
+    found, lines = 0.0, []
+    for most, number in zip((*map(str, BUCKETS), "+Inf"), buckets[:-1], strict=True):
+        found += number
+        lines.append((most, found))
+    return lines
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    settings: Runtime,
+    exposition: Callable[[], Exposition],
+    refresh: Callable[[], Awaitable[None]] | None = None,
+) -> AsyncIterator[None]:
+    """Serve this process's figures meanwhile, if a port is set. `refresh` is awaited before each
+    scrape. A port that cannot be had is logged: nobody's calls wait for it."""
+    if settings.metrics_port is None:
+        yield
+        return
+    shown, host, port = exposition(), settings.metrics_host, settings.metrics_port
+
+    async def text() -> bytes:
+        if refresh is not None:
+            await refresh()
+        return shown.text()
+
+    try:
+        server = await asyncio.start_server(_Port(text).serve, host, port, limit=MOST_BYTES)
+        host, port = server.sockets[0].getsockname()[:2]
+        if settings.metrics_target:
+            _write_target(Path(settings.metrics_target), shown.role, f"{bracketed(host)}:{port}")
+    except OSError as error:
+        log.error(
+            "no metrics: correct SLUICE_METRICS_HOST, SLUICE_METRICS_PORT, SLUICE_METRICS_TARGET",
+            extra={"host": host, "port": port, "error": error.strerror or str(error)},
+        )
+        yield
+        return
+    watching = asyncio.create_task(shown.watch_loop(), name="loop lag")
+    log.info("metrics", extra={"host": host, "port": port})
+    try:
+        yield
+    finally:
+        watching.cancel()
+        server.close()
+
+
+def _write_target(path: Path, role: str, address: str) -> None:
+    target = [{"targets": [address], "labels": {"role": role, "process": path.stem}}]
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(target))
+    # whole or not at all: Prometheus reads it when it likes
+    os.replace(part, path)
+
+
+class _Port:
+    def __init__(self, text: Callable[[], Awaitable[bytes]]) -> None:
+        self._text, self._open = text, 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open += 1
+        # `drain` waits until all is sent
+        writer.transport.set_write_buffer_limits(0)
+        try:
+            if self._open <= MOST_CONNECTIONS:
+                async with asyncio.timeout(ANSWER_S):
+                    await self._answer(reader, writer)
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        except Exception:
+            log.exception("metrics cannot be shown")
+        finally:
+            self._open -= 1
+            # nobody waits for a slow reader: what is not taken by now is dropped
+            writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        method, _, target = head.partition(b"\r\n")[0].partition(b" ")
+        path = target.partition(b" ")[0].partition(b"?")[0]
+        status, body = "404 Not Found", b"GET /metrics or /health\n"
+        if method != b"GET":
+            status = "405 Method Not Allowed"
+        elif path == b"/health":
+            status, body = "200 OK", b"ok\n"
+        elif path == b"/metrics":
+            status, body = "200 OK", await self._text()
+        lines = (
+            f"HTTP/1.1 {status}",
+            f"content-type: {TEXT}",
+            f"content-length: {len(body)}",
+            "connection: close",
+        )
+        writer.write("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body)
+        await writer.drain()
