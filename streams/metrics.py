@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import NamedTuple
 
 from streams import layout
 from streams.connection import Connection
@@ -103,15 +102,6 @@ class Now(Enum):
     UNSEALED_CALLS = ("Ended calls that wait for their seal at this writer",)
 
 
-class Metric(NamedTuple):
-    """A line of the catalogue; `name` is what stands at `/metrics`, with the ending of counters."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    help: str
-
-
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0)
 """Upper bounds of the histograms, in seconds."""
 MOST_SERIES = 200
@@ -123,21 +113,6 @@ Sample = tuple[Now, Labels, float]
 def metric(measure: Enum) -> str:
     """Return the name at `/metrics`, without the ending of counters."""
     return f"sluice_{measure.name.lower()}"
-
-
-def _lines(measures: Iterable[Enum], kind: str) -> Iterable[Metric]:
-    ending = "_total" if kind == "counter" else ""
-    for measure in measures:
-        what = measure.value
-        text, *labels = (what,) if isinstance(what, str) else what
-        yield Metric(metric(measure) + ending, kind, tuple(labels), text)
-
-
-CATALOGUE = (
-    *_lines((*Total, *Count), "counter"),
-    *_lines(Span, "histogram"),
-    *_lines((*Now, *Gauge), "gauge"),
-)
 
 
 class Figures:

@@ -11,15 +11,16 @@ import json
 import logging
 import os
 import platform
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from protocol.requests.addresses import bracketed
 from settings.defaults import VERSION
 from settings.runtime import Runtime
-from streams.metrics import BUCKETS, Figures, Now, Sample, metric
+from streams.metrics import BUCKETS, Figures, Labels, Now, Sample, Span, Total, metric
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 8 * 1024
@@ -66,35 +67,29 @@ class Exposition:
         """All families, as the registry asks for them."""
         from prometheus_client import core
 
-        for total, counts in self._figures.totals.items():
-            text, *labels = total.value
-            counter = core.CounterMetricFamily(metric(total), text, labels=labels)
-            for values, number in counts.items():
-                counter.add_metric(values, number)
-            yield counter
-        for span, spans in self._figures.spans.items():
-            text, *labels = span.value
-            histogram = core.HistogramMetricFamily(metric(span), text, labels=labels)
-            for values, buckets in spans.items():
-                histogram.add_metric(values, _cumulated(buckets), buckets[-1])
-            yield histogram
-        gauges: dict[Now, core.GaugeMetricFamily] = {}
-        for now, values, number in (
-            sample for read in (self._own, *self._figures.reads) for sample in read()
-        ):
-            if now not in gauges:
-                text, *labels = now.value
-                gauges[now] = core.GaugeMetricFamily(metric(now), text, labels=labels)
-            gauges[now].add_metric(values, number)
-        yield from gauges.values()
+        figures = self._figures
+        for total, counts in figures.totals.items():
+            yield _family(core.CounterMetricFamily, total, counts.items())
+        for span, spans in figures.spans.items():
+            family = _family(core.HistogramMetricFamily, span, ())
+            for labels, buckets in spans.items():
+                upto = zip((*map(str, BUCKETS), "+Inf"), accumulate(buckets[:-1]), strict=True)
+                family.add_metric(labels, list(upto), buckets[-1])
+            yield family
+        gauges = defaultdict[Now, list[tuple[Labels, float]]](list)
+        for read in (self._own, *figures.reads):
+            for now, labels, number in read():
+                gauges[now].append((labels, number))
+        for now, lines in gauges.items():
+            yield _family(core.GaugeMetricFamily, now, lines)
 
 
-def _cumulated(buckets: list[float]) -> list[tuple[str, float]]:
-    found, lines = 0.0, []
-    for most, number in zip((*map(str, BUCKETS), "+Inf"), buckets[:-1], strict=True):
-        found += number
-        lines.append((most, found))
-    return lines
+def _family(make: Any, measure: Total | Span | Now, lines: Iterable[tuple[Labels, float]]) -> Any:
+    text, *labels = measure.value
+    family = make(metric(measure), text, labels=labels)
+    for values, number in lines:
+        family.add_metric(values, number)
+    return family
 
 
 @contextlib.asynccontextmanager

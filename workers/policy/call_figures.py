@@ -50,7 +50,7 @@ class CallFigures:
         chunks = Counter[tuple[str, str]]()
         for (verdict, block), number in call.queue.marks.items():
             decided = last.get(block)
-            word = decided.verdict if verdict == "hold" and decided is not None else verdict
+            word: str = decided.verdict if verdict == "hold" and decided is not None else verdict
             policy = decided.policy if decided is not None else ""
             chunks[policy or NONE, word] += number
         for (policy, word), number in chunks.items():
