@@ -1,4 +1,4 @@
-"""The alerts of deploy/prometheus fire just past their thresholds and not on them, and each says what
+"""Metrics have a bound, and the alerts of deploy/prometheus fire just past their thresholds and not on them, and each says what
 to do."""
 
 import re
@@ -8,6 +8,7 @@ import subprocess
 import pytest
 import yaml
 
+from streams.metrics import MOST_SERIES, Figures, Span, Total
 from tests.support.checks.markdown import DOCS
 
 FOLDER = DOCS.parent / "deploy" / "prometheus"
@@ -42,3 +43,13 @@ def test_alerts_fire_past_their_thresholds_alone() -> None:
             [promtool, *command], cwd=FOLDER, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_metric_has_so_many_series() -> None:
+    figures = Figures()
+    for n in range(2 * MOST_SERIES):
+        figures.add(Total.CALLS_ENDED, f"route {n}", "ENDED", "complete")
+        figures.observe(Span.CALL_SECONDS, 1.0, f"upstream {n}")
+    counts = figures.totals[Total.CALLS_ENDED]
+    assert len(counts) == len(figures.spans[Span.CALL_SECONDS]) == MOST_SERIES
+    assert counts["other", "other", "other"] == MOST_SERIES + 1

@@ -46,10 +46,9 @@ class RecordFigures:
                         self._redis.call("XLEN", layout.audit_key(drain.shard)),
                         self._redis.call("TIME"),
                     )
-                oldest = state.first_open
-                lag_ms = layout.time_ms(clock) - oldest[0] if oldest is not None else 0
-                labels = (str(drain.shard),)
+                now_ms, labels = layout.time_ms(clock), (str(drain.shard),)
+                since_ms = state.first_open[0] if state.first_open else now_ms
                 self._behind += [
-                    (Now.RECORD_LAG_SECONDS, labels, max(0, lag_ms) / 1000),
+                    (Now.RECORD_LAG_SECONDS, labels, max(0, now_ms - since_ms) / 1000),
                     (Now.RECORD_BACKLOG_ENTRIES, labels, length),
                 ]

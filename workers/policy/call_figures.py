@@ -6,6 +6,7 @@ A chunk that was held goes by the last word on its block, as in the record.
 
 from collections import Counter
 
+from protocol.events import BlockKind
 from protocol.records import PASSED, CallRecord, EndRecord
 from settings.config import Config
 from streams.metrics import Figures, Total
@@ -18,6 +19,7 @@ _TOKENS = {
     "cache_write": "cache_write_tokens",
     "thinking": "thinking_tokens",
 }
+_KINDS = frozenset(BlockKind)
 NONE = "none"
 
 
@@ -45,7 +47,9 @@ class CallFigures:
                 add(Total.TOKENS, route, kind, by=tokens)
         last = call.decided.last
         for record in last.values():
+            # of a block that nobody knows it is a word of the upstream's
             kind = getattr(record, "kind", "tool_use")
+            kind = kind if kind in _KINDS else "other"
             add(Total.VERDICTS, record.policy or NONE, kind, record.verdict)
         chunks = Counter[tuple[str, str]]()
         for (verdict, block), number in call.queue.marks.items():
