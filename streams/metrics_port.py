@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import platform
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -27,7 +26,10 @@ MOST_BYTES = 8 * 1024
 MOST_CONNECTIONS = 16
 ANSWER_S = 5.0
 LAG_EVERY_S, LAGS = 0.25, 60
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+HEAD = (
+    b"HTTP/1.1 %b\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n"
+)
 
 
 class Exposition:
@@ -136,7 +138,7 @@ def _write_target(path: Path, role: str, address: str) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(target))
     # whole or not at all: Prometheus reads it when it likes
-    os.replace(part, path)
+    part.replace(path)
 
 
 class _Port:
@@ -151,8 +153,8 @@ class _Port:
             if self._open <= MOST_CONNECTIONS:
                 async with asyncio.timeout(ANSWER_S):
                     await self._answer(reader, writer)
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # too slow, too long, gone, or no request
         except Exception:
             log.exception("metrics cannot be shown")
         finally:
@@ -162,20 +164,13 @@ class _Port:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        method, _, target = head.partition(b"\r\n")[0].partition(b" ")
-        path = target.partition(b" ")[0].partition(b"?")[0]
-        status, body = "404 Not Found", b"GET /metrics or /health\n"
+        method, path, *_ = head.split(b" ", 2)
+        status, body = b"404 Not Found", b"GET /metrics or /health\n"
         if method != b"GET":
-            status = "405 Method Not Allowed"
+            status = b"405 Method Not Allowed"
         elif path == b"/health":
-            status, body = "200 OK", b"ok\n"
+            status, body = b"200 OK", b"ok\n"
         elif path == b"/metrics":
-            status, body = "200 OK", await self._text()
-        lines = (
-            f"HTTP/1.1 {status}",
-            f"content-type: {TEXT}",
-            f"content-length: {len(body)}",
-            "connection: close",
-        )
-        writer.write("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body)
+            status, body = b"200 OK", await self._text()
+        writer.write(HEAD % (status, len(body)) + body)
         await writer.drain()

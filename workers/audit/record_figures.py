@@ -36,19 +36,17 @@ class RecordFigures:
         stores, counts = [drain.store for drain in self._drains], self.figures.totals
         counts[Total.RECORDS_SET_ASIDE][()] = sum(store.set_aside for store in stores)
         counts[Total.RECORD_CONFLICTS][()] = sum(store.conflicts for store in stores)
-        for drain in self._drains:
-            with contextlib.suppress(
-                StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER
-            ):
-                async with asyncio.timeout(ASK_S):
-                    state, length, clock = await asyncio.gather(
-                        audit_stream.read_state(self._redis, drain.shard),
-                        self._redis.call("XLEN", layout.audit_key(drain.shard)),
-                        self._redis.call("TIME"),
-                    )
-                now_ms, labels = layout.time_ms(clock), (str(drain.shard),)
-                since_ms = state.first_open[0] if state.first_open else now_ms
-                self._behind += [
-                    (Now.RECORD_LAG_SECONDS, labels, max(0, now_ms - since_ms) / 1000),
-                    (Now.RECORD_BACKLOG_ENTRIES, labels, length),
-                ]
+        call = self._redis.call
+        with contextlib.suppress(StreamConnectionLost, RedisError, TimeoutError, *NOT_AN_ANSWER):
+            async with asyncio.timeout(ASK_S):
+                for drain in self._drains:
+                    shard = drain.shard
+                    state = await audit_stream.read_state(self._redis, shard)
+                    entries = await call("XLEN", layout.audit_key(shard))
+                    now_ms = layout.time_ms(await call("TIME"))
+                    since_ms = state.first_open[0] if state.first_open else now_ms
+                    lag_s = max(0, now_ms - since_ms) / 1000
+                    self._behind += [
+                        (Now.RECORD_LAG_SECONDS, (str(shard),), lag_s),
+                        (Now.RECORD_BACKLOG_ENTRIES, (str(shard),), entries),
+                    ]
