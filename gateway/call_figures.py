@@ -23,16 +23,12 @@ def failed(figures: Figures, error: PipelineError) -> None:
         figures.add(Total.TIMEOUTS, timer)
 
 
-def answered(figures: Figures, upstream: str, chunks: int) -> None:
-    """Count what came of one request."""
-    figures.add(Total.CHUNKS_RECEIVED, upstream, by=chunks)
-
-
 def ended(figures: Figures, call: OpenCall) -> None:
-    """Count a call that is over."""
+    """Count a call that is over, before its end is queued."""
     order, upstream = call.order, call.order.upstream or "none"
     if order.error is not None:
         failed(figures, order.error)
+    figures.add(Total.CHUNKS_RECEIVED, upstream, by=call.appender.chunks)
     figures.observe(Span.CALL_SECONDS, time.monotonic() - call.started, upstream)
     if order.head_sent:
         figures.observe(Span.FIRST_RELEASE_SECONDS, order.head_at - call.started, upstream)

@@ -356,9 +356,9 @@ class Gateway:
                         else "client_gone"
                     )
                 )
+                call_figures.ended(self.bus.figures, call)
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
-                call_figures.ended(self.bus.figures, call)
 
     def _start(
         self,

@@ -97,14 +97,6 @@ class Upstreams:
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises
         but cancellation."""
-        before = call.appender.chunks
-        try:
-            await self._send_or_append(call, dispatch)
-        finally:
-            chunks = call.appender.chunks - before
-            call_figures.answered(self._bus.figures, dispatch.upstream, chunks)
-
-    async def _send_or_append(self, call: OpenCall, dispatch: Dispatch) -> None:
         try:
             await self._send(call, dispatch)
             return

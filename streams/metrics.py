@@ -60,14 +60,21 @@ class Count(Enum):
     )
 
 
-class Total(Enum):
+class Measure(Enum):
+    """A figure of one process: help, then labels."""
+
+    # in C, not by the name: each is a key on the path of a call
+    __hash__ = object.__hash__
+
+
+class Total(Measure):
     """Counters of one process: help, then labels. Counted at a call's end, if not said
     otherwise."""
 
     CALLS = "Calls taken, at once", "dialect"
     CALLS_STARTED = "Calls that a policy worker began, at once", "route"
     CALLS_ENDED = "Calls that ended", "route", "state", "reason"
-    CHUNKS_RECEIVED = "Chunks that upstreams sent, at the end of each request", "upstream"
+    CHUNKS_RECEIVED = "Chunks that upstreams sent; of several, to the last one", "upstream"
     CHUNKS_FORWARDED = "Chunks of what was approved", "policy"
     CHUNKS_WITHHELD = "Chunks of what was not approved", "policy", "verdict"
     CHUNKS_UNDECIDED = ("Chunks of what nobody had decided when its call ended",)
@@ -82,7 +89,7 @@ class Total(Enum):
     RECORD_CONFLICTS = ("Records that were there with other content, at once",)
 
 
-class Span(Enum):
+class Span(Measure):
     """Durations in one process, in seconds: help, then labels."""
 
     FIRST_RELEASE_SECONDS = "From a call's begin to the head of its answer", "upstream"
@@ -90,7 +97,7 @@ class Span(Enum):
     JUDGE_SECONDS = "A judge's answer, with all its attempts", "model"
 
 
-class Now(Enum):
+class Now(Measure):
     """Gauges of one process: help, then labels."""
 
     BUILD_INFO = "Always 1", "version", "python", "role"
@@ -129,21 +136,19 @@ class Figures:
     def add(self, total: Total, *labels: str, by: int = 1) -> None:
         """Count."""
         counts = self.totals[total]
-        labels = _bounded(counts, labels)
+        if labels not in counts and len(counts) >= MOST_SERIES - 1:
+            labels = ("other",) * len(labels)
         counts[labels] = counts.get(labels, 0) + by
 
     def observe(self, span: Span, seconds: float, *labels: str) -> None:
         """Take a duration into account."""
         spans = self.spans[span]
-        buckets = spans.setdefault(_bounded(spans, labels), [0] * (len(BUCKETS) + 2))
+        if labels not in spans:
+            labels = labels if len(spans) < MOST_SERIES - 1 else ("other",) * len(labels)
+            spans.setdefault(labels, [0] * (len(BUCKETS) + 2))
+        buckets = spans[labels]
         buckets[bisect_left(BUCKETS, seconds)] += 1
         buckets[-1] += seconds
-
-
-def _bounded(known: Mapping[Labels, object], labels: Labels) -> Labels:
-    if labels in known or len(known) < MOST_SERIES - 1:
-        return labels
-    return ("other",) * len(labels)
 
 
 def pack(counts: Mapping[Count, int]) -> str:

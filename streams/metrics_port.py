@@ -19,7 +19,7 @@ from typing import Any
 from protocol.requests.addresses import bracketed
 from settings.defaults import VERSION
 from settings.runtime import Runtime
-from streams.metrics import BUCKETS, Figures, Labels, Now, Sample, Span, Total, metric
+from streams.metrics import BUCKETS, Figures, Labels, Measure, Now, Sample, metric
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 8 * 1024
@@ -86,7 +86,7 @@ class Exposition:
             yield _family(core.GaugeMetricFamily, now, lines)
 
 
-def _family(make: Any, measure: Total | Span | Now, lines: Iterable[tuple[Labels, float]]) -> Any:
+def _family(make: Any, measure: Measure, lines: Iterable[tuple[Labels, float]]) -> Any:
     text, *labels = measure.value
     family = make(metric(measure), text, labels=labels)
     for values, number in lines:
