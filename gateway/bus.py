@@ -23,6 +23,7 @@ from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Start
+from streams.metrics import Figures
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)
@@ -43,6 +44,7 @@ class Bus:
     ) -> None:
         self.gateway, self.limits, self.shards = gateway, limits, shards
         self.calls: dict[str, OpenCall] = {}
+        self.figures = Figures()
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)

@@ -28,7 +28,7 @@ from gateway.upstream import Upstreams
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.config import Key
 from settings.runtime import Runtime
-from streams import lifecycle
+from streams import lifecycle, metrics_port
 from streams.connection import NOT_AN_ANSWER, RedisError
 from streams.identity import Identity
 
@@ -140,7 +140,11 @@ async def run(settings: Runtime) -> None:
     limits, bound = settings.config.limits, _bind(settings.host, settings.port)
     stopping = asyncio.Event()
     lifecycle.on_stop(stopping.set)
-    async with running(settings) as app, asyncio.TaskGroup() as group:
+    async with (
+        running(settings) as app,
+        metrics_port.listening(settings, lambda: app.status.exposition, app.status.refresh),
+        asyncio.TaskGroup() as group,
+    ):
         crowd = Crowd(app.is_crowded)
         server = Server(
             uvicorn.Config(

@@ -14,7 +14,8 @@ from protocol.dialects.table import CLIENTS
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from streams import fitness, heartbeats, layout, metrics
 from streams.connection import NOT_AN_ANSWER, RedisError
-from streams.metrics import Gauge
+from streams.metrics import Gauge, Total
+from streams.metrics_port import Exposition
 
 ANSWER_S = 2.0
 """How long /ready waits for Redis."""
@@ -32,7 +33,6 @@ class Status:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self.registry = prometheus.CollectorRegistry()
         self._schema_is_behind = False
         self._dead_letters = self._incomplete = 0
         self.faults: list[Callable[[], str]] = []
@@ -40,19 +40,13 @@ class Status:
         not."""
         self.upstreams: Callable[[], dict[str, int]] = dict
         """The states of the upstreams' breakers (`providers.breaker`)."""
-        self._upstream_state = prometheus.Gauge(
-            "sluice_upstream_state",
-            "0: upstream is asked, 1: it is tried, 2: it is left alone",
-            ["upstream"],
-            registry=self.registry,
-        )
         self._backlog, self._shrank_at = 0, time.monotonic()
-        calls = prometheus.Counter(
-            "sluice_calls", "Calls taken", ["dialect"], registry=self.registry
-        )
-        self.calls = {dialect: calls.labels(dialect) for dialect in CLIENTS}
+        for dialect in CLIENTS:
+            bus.figures.add(Total.CALLS, dialect, by=0)
+        self.exposition = Exposition(bus.figures, "gateway")
+        registry = self.exposition.registry
         self._gauges = {
-            gauge: prometheus.Gauge(metrics.metric(gauge), gauge.value, registry=self.registry)
+            gauge: prometheus.Gauge(metrics.metric(gauge), gauge.value, registry=registry)
             for gauge in Gauge
         }
         self._gauges[Gauge.OPEN_CALLS].set_function(lambda: len(bus.calls))
@@ -60,7 +54,7 @@ class Status:
         self._counts: dict[metrics.Count, int] = {}
         """None are shown before they are known: what went down to 0 would count as new when it
         comes back."""
-        self.registry.register(self)
+        registry.register(self)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         """What workers counted, as the registry asks for it."""
@@ -202,13 +196,16 @@ class Status:
         }
 
     async def metrics(self) -> bytes:
-        """Return the text of /metrics; figures that Redis does not give stay as they were."""
+        """Return the text of /metrics."""
+        await self.refresh()
+        return self.exposition.text()
+
+    async def refresh(self) -> None:
+        """Ask for the figures of Redis; those that it does not give stay as they were."""
         redis = self._bus.redis
         gauges = self._gauges
         gauges[Gauge.DEAD_LETTERS].set(self._dead_letters)
         gauges[Gauge.INCOMPLETE_CALLS].set(self._incomplete)
-        for name, state in self.upstreams().items():
-            self._upstream_state.labels(name).set(state)
         try:
             shards = range(self._bus.shards)
             gauges[Gauge.AUDIT_BACKLOG_ENTRIES].set(
@@ -236,4 +233,3 @@ class Status:
             self._counts = await metrics.read(redis, self._bus.shards)
         except (StreamConnectionLost, RedisError, *NOT_AN_ANSWER):
             pass
-        return prometheus.generate_latest(self.registry)

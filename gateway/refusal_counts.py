@@ -9,9 +9,11 @@ that is refused costs one look into a dictionary more.
 import asyncio
 from collections import Counter
 
+from gateway import call_figures
 from protocol.debug import MAX_PAIRS, DoorCount
 from protocol.errors import PipelineError
 from streams.debug_lines import DebugLines
+from streams.metrics import Figures, Total
 
 EVERY_S = 1.0
 AGAIN = 60
@@ -24,12 +26,15 @@ Pair = tuple[str, str]
 class Refusals:
     """The counts of one gateway process."""
 
-    def __init__(self) -> None:
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
         self._sums = Counter[Pair]()
         self._changed, self._since_again = set[Pair](), set[Pair]()
 
     def refused(self, key: str, error: PipelineError) -> None:
         """Count a refused request."""
+        self._figures.add(Total.REFUSED, error.error_code)
+        call_figures.failed(self._figures, error)
         pair = key, f"{error.http_status} {error.error_code}"
         if pair not in self._sums and len(self._sums) >= MAX_PAIRS:
             pair = OTHERS

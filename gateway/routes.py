@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from db.keyring import KeyRing, refusal
-from gateway import descriptors, index_page, listing, timers
+from gateway import call_figures, descriptors, index_page, listing, timers
 from gateway.admission import Admission
 from gateway.asgi import Message, Receive, Scope, Send
 from gateway.bus import Bus
@@ -65,6 +65,7 @@ from settings.defaults import VERSION
 from streams import layout
 from streams.identity import Identity
 from streams.layout import Start
+from streams.metrics import Total
 
 log = logging.getLogger(__name__)
 _AT_AUDIT: Mapping[int, PipelineError] = {
@@ -101,7 +102,7 @@ class Gateway:
         self._allowed = allowed
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self._door = door
-        self.draining, self.refusals = False, Refusals()
+        self.draining, self.refusals = False, Refusals(bus.figures)
         self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
         self._most_connections = descriptors.limit() - descriptors.reserved(config)
@@ -309,7 +310,7 @@ class Gateway:
         self, start: Start, call: OpenCall, receive: Receive, send: Send, link: Link | None
     ) -> None:
         self.bus.calls[call.id] = call
-        self.status.calls[call.dialect.name].inc()
+        self.bus.figures.add(Total.CALLS, call.dialect.name)
         try:
             await self.bus.start(start, call.body)
         except BaseException as error:
@@ -355,6 +356,7 @@ class Gateway:
                         else "client_gone"
                     )
                 )
+                call_figures.ended(self.bus.figures, call)
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
 

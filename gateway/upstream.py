@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from demo.server import DemoServer
+from gateway import call_figures
 from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.call.calls import OpenCall
@@ -34,7 +35,7 @@ from protocol.errors import (
     TooLarge,
     UpstreamUnreachable,
 )
-from providers.breaker import Breakers, Permit
+from providers.breaker import OUTCOMES, Breakers, Permit
 from providers.doors.plain import Door, Splitter
 from providers.doors.table import open_door
 from providers.endpoints import provider_key
@@ -42,6 +43,7 @@ from providers.http1 import Pool, UpstreamConnection
 from providers.origin import Origin
 from settings.config import DEMO, SCRIPTS, Config
 from streams.layout import Dispatch, EntryKind
+from streams.metrics import Total
 
 log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
@@ -79,6 +81,7 @@ class Upstreams:
         self._scripts = DemoServer("the scripted model", scripts_dir)
         self._heads = dict[tuple[str, ...], tuple[Origin, bytes]]()
         self._breakers = Breakers(bus.gateway)
+        bus.figures.reads.append(lambda: call_figures.states(self.states))
         self._pool = Pool(
             connect_s=self._limits.connect_s,
             first_byte_s=self._limits.first_byte_s,
@@ -122,6 +125,7 @@ class Upstreams:
             return
         except PipelineError as error:
             code, why = error.error_code, f"{self._place(dispatch)}: {_why(error)}"
+            call_figures.failed(self._bus.figures, error)
             log.warning(
                 "upstream failed",
                 extra={
@@ -173,6 +177,7 @@ class Upstreams:
         try:
             if door is not None and door.upstream.breaker:
                 answer.permit = self._permit(name, call.key)
+            answer.upstream = name
             if door is not None and not door.is_fixed:
                 await self._send_through(door, call, dispatch, answer)
                 return
@@ -207,6 +212,7 @@ class Upstreams:
         if isinstance(permit, Permit):
             return permit
         after_s = math.ceil(permit)
+        self._bus.figures.add(Total.UPSTREAM_FAILURES, name, "left_alone")
         raise Overloaded(
             f"the upstream {name!r} failed too often and is left alone for a while; try again in"
             f" {after_s} second{'s' if after_s != 1 else ''}",
@@ -300,11 +306,15 @@ class _Answer:
         self.is_stale = False
         self._head: Mapping[bytes, bytes] = {}
         self.permit: Permit | None = None
+        self.upstream = ""
 
     def came_to(self, outcome: str) -> None:
-        """Tell the upstream's breaker a code of a failure, or a status."""
+        """Count a code of a failure, or a status, and tell the upstream's breaker."""
         if self.permit is not None:
             self.permit.done(outcome, time.monotonic())
+        if outcome != "200" and self.upstream:
+            meaning = OUTCOMES.get(outcome, "neutral")
+            self._bus.figures.add(Total.UPSTREAM_FAILURES, self.upstream, meaning)
 
     def on_again(self) -> None:
         """The request is sent once more: the provider had closed the kept connection."""

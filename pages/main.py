@@ -23,7 +23,9 @@ from pages.http.connection import BrowserConnection, FromGateway
 from pages.http.lazy_app import Lazy, Loaded
 from protocol.dialects.table import kept_of
 from settings.runtime import Runtime
-from streams import lifecycle
+from streams import lifecycle, metrics_port
+from streams.metrics import Figures
+from streams.metrics_port import Exposition
 
 log = logging.getLogger(__name__)
 HEAD_BYTES = 64 * 1024
@@ -206,7 +208,10 @@ async def run(settings: Runtime) -> None:
     if (of_browsers := bind_for_browsers(settings)) is not None:
         servers.append((of_browsers, _server(app, BrowserConnection)))
     lifecycle.on_stop(stopping.set)
-    async with asyncio.TaskGroup() as group:
+    async with (
+        metrics_port.listening(settings, lambda: Exposition(Figures(), "pages")),
+        asyncio.TaskGroup() as group,
+    ):
         serving = [
             group.create_task(server.serve(sockets=[bound]), name="http")
             for bound, server in servers

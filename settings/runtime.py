@@ -42,6 +42,11 @@ class Runtime(BaseModel):
     up`)."""
     alive_file: str = ""
     """File in which a worker notes each second that it is alive; empty: none."""
+    metrics_port: int | None = None
+    """Where this process serves its own /metrics; 0: any free port; None: nowhere."""
+    metrics_host: str = "127.0.0.1"
+    metrics_target: str = ""
+    """File in which it writes that address for Prometheus; empty: none."""
 
     @property
     def policy_sets(self) -> tuple[str, ...]:

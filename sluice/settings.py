@@ -33,6 +33,8 @@ LOCK_FILE = "lock"
 HANDED_FILE = "run/config.yaml"
 """In the data directory: the configuration that its processes read, what was given and the key of
 its own."""
+TARGETS = "targets"
+"""Where each process of `sluice up` writes the address of its metrics, as NAME.json."""
 ADDRESS_FILE = "run/address"
 """In the data directory: where its gateway is, as a client on this machine sees it."""
 COMPOSE = {
@@ -178,6 +180,25 @@ class Settings(BaseSettings):
             " `deploy/health`. compose.yaml sets it."
         ),
     )
+    metrics_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description=(
+            "Port on which this process serves its own /metrics and /health, without a key; 0: any"
+            " free one. Not set: none (docs/run/metrics.md)."
+        ),
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="Address that SLUICE_METRICS_PORT is opened on."
+    )
+    metrics_target: Path | None = Field(
+        default=None,
+        description=(
+            "File that a process writes with the address of its metrics, as Prometheus' file_sd"
+            " reads it. `sluice up` sets it."
+        ),
+    )
     scripts_dir: Path | None = Field(
         default=None,
         description=(
@@ -265,6 +286,9 @@ class Settings(BaseSettings):
             redact_key=self.redact_key,
             ready_fd=ready_fd,
             alive_file=str(self.alive_file or ""),
+            metrics_port=self.metrics_port,
+            metrics_host=self.metrics_host,
+            metrics_target=str(self.metrics_target or ""),
             scripts_dir=str(self.scripts_dir.resolve()) if self.scripts_dir else "",
             policy_set=policy_set(config, self.search_path) if names_set else "",
         )

@@ -1,11 +1,12 @@
 """Sums at a call's end: how much of everything a whole record holds, what metrics count of it, what
 the client got in addition to releases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from protocol.records import (
     AttemptRecord,
     BlockRecord,
+    CallRecord,
     DecisionRecord,
     EventRecord,
     JudgementRecord,
@@ -35,9 +36,15 @@ _DECISIONS = frozenset(
 class DecisionCounts:
     """What the session of a call decided so far."""
 
-    __slots__ = ("_blocks", "_calls", "_sealed", "_unread", "rows")
+    __slots__ = ("_begun", "_blocks", "_calls", "_sealed", "_unread", "call", "last", "rows")
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[CallRecord | None], None] | None = None) -> None:
+        self._begun = begun
+        """Called once, when the call's own record is known; None: it was before."""
+        self.call: CallRecord | None = None
+        """The call's own record, once there is one."""
+        self.last: dict[int, ToolCallRecord | BlockRecord] = {}
+        """The last word on each block of any kind."""
         self.rows = 0
         """How many decisions there are, each a row of its own."""
         self._calls: dict[int, VerdictName] = {}
@@ -48,11 +55,24 @@ class DecisionCounts:
         self._unread = set[int]()
         """Tool calls with arguments that no rule could look at, by block."""
 
+    def anew(self) -> "DecisionCounts":
+        """Return counts of the same call with nothing decided."""
+        return DecisionCounts(self._begun)
+
+    def begin(self, record: CallRecord | None) -> None:
+        """Take the call's own record; None where there is none and never will be."""
+        self.call = record or self.call
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun(self.call)
+
     def add(self, records: Sequence[Record]) -> None:
         """Take what the session wants recorded, in its order."""
         for record in records:
             if type(record) in _DECISIONS:
                 self.rows += 1
+                if isinstance(record, ToolCallRecord | BlockRecord):
+                    self.last[record.block] = record
                 if isinstance(record, ToolCallRecord):
                     self._calls[record.block] = record.verdict
                     if record.reason == "unread":
@@ -61,6 +81,8 @@ class DecisionCounts:
                     (self._calls if record.block in self._calls else self._blocks)[record.block] = (
                         record.verdict
                     )
+            elif isinstance(record, CallRecord):
+                self.begin(record)
             elif isinstance(record, EventRecord) and record.kind == "sealed":
                 self._sealed += 1
 

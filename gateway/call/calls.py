@@ -162,7 +162,7 @@ class OpenCall:
         """Take note that the head of the answer is being written."""
         if self._observer is not None and not self.order.head_sent:
             self._observer.answering(self)
-        self.order.send_head()
+        self.order.send_head(time.monotonic())
 
     def fail(self, error: PipelineError) -> None:
         """End the call from the gateway's side: the client gets `error`."""

@@ -16,18 +16,22 @@ class ReplyOrder:
         "error",
         "expected",
         "has_dispatched",
+        "head_at",
         "head_sent",
         "headers",
         "is_overdue",
         "next_dispatch",
         "status",
+        "upstream",
     )
 
     def __init__(self) -> None:
         self.expected = 0
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.head_sent = False
+        self.head_sent, self.head_at = False, 0.0
+        self.upstream = ""
+        """Where the last request was sent."""
         self.end = ""
         """The reason with which the answer is complete."""
         self.error: PipelineError | None = None
@@ -54,9 +58,9 @@ class ReplyOrder:
         if not self.status:
             self.status, self.headers = reply.status, reply.headers
 
-    def send_head(self) -> None:
+    def send_head(self, now: float) -> None:
         """Take note that status and headers are written."""
-        self.head_sent = True
+        self.head_sent, self.head_at = True, now
 
     def fail(self, error: PipelineError) -> None:
         """End the answer with an error."""
@@ -66,6 +70,7 @@ class ReplyOrder:
         """Have this request sent."""
         self.has_dispatched = True
         self.next_dispatch = dispatch
+        self.upstream = dispatch.upstream
 
     def take_dispatch(self) -> Dispatch | None:
         """Return the request to send now, once."""

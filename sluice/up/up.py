@@ -33,6 +33,7 @@ from sluice.sentences import wrapped
 from sluice.settings import (
     ADDRESS_FILE,
     HANDED_FILE,
+    TARGETS,
     URLS_FILE,
     Settings,
     check_urls,
@@ -280,6 +281,10 @@ class _Launcher:
                 path.replace(path.with_suffix(".log.1"))
         await self._start_servers(supervisor)
         await self._migrate()
+        (plan.data_dir / TARGETS).mkdir(exist_ok=True)
+        for path in (plan.data_dir / TARGETS).iterdir():
+            # of processes that this run may not have
+            path.unlink()
         write_private(plan.handed, json.dumps(plan.config.model_dump(mode="json")))
         write_private(plan.data_dir / ADDRESS_FILE, plan.url)
         workers = (
@@ -357,6 +362,8 @@ class _Launcher:
             "SLUICE_PAGES_URL": plan.pages_url,
             "SLUICE_POLICY_PATH": plan.policy_path,
             "SLUICE_DATA_DIR": str(plan.data_dir),
+            "SLUICE_METRICS_PORT": "0",
+            "SLUICE_METRICS_TARGET": str(plan.data_dir / TARGETS / f"{name}.json"),
             "PYTHONPATH": os.pathsep.join(
                 filter(
                     None,

@@ -126,7 +126,9 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
         owns=lambda call: call.id in ids, drop=lambda call: ended.append(call.id)
     )
     uncounted: Any = SimpleNamespace(add=lambda shard, key, size: None)
-    finisher = Finisher(redis, calls, uncounted, ended_ttl_ms=60_000)
+    counted = list[str]()
+    figures: Any = SimpleNamespace(ended=lambda call, end: counted.append(call.id))
+    finisher = Finisher(redis, calls, uncounted, figures, ended_ttl_ms=60_000)
     for number, call_id in enumerate(ids):
         end = EndRecord(call_id=call_id, at=1, state="ENDED", reason="complete", status=200)
         owned = time.monotonic() - (100 if call_id == others else 0)
@@ -156,6 +158,7 @@ async def test_ends_are_written_together_also_where_redis_lost_a_lease(redis: Co
         b"closed",
         b"another",
     ]
+    assert sorted(counted) == sorted(ids[:3]), "what another has ended it counts"
 
 
 class Heard:

@@ -12,6 +12,7 @@ from gateway import main, policy_sets, ready_and_metrics
 from gateway.policy_sets import PolicySets
 from gateway.ready_and_metrics import Status
 from streams.identity import Identity
+from streams.metrics import Figures
 from tests.support.waiting import wait_until
 
 
@@ -44,7 +45,8 @@ def looks_at_backlog(redis: Any) -> Coroutine[Any, Any, None]:
     async def lacking() -> tuple[int, int]:
         return 0, 0
 
-    return Status(SimpleNamespace(redis=redis, shards=1, calls={})).watch(nothing, lacking)  # type: ignore[arg-type]
+    bus: Any = SimpleNamespace(redis=redis, shards=1, calls={}, figures=Figures())
+    return Status(bus).watch(nothing, lacking)
 
 
 def looks_at_identity(redis: Any) -> Coroutine[Any, Any, None]:

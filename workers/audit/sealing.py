@@ -81,6 +81,8 @@ class SealLoop:
         self._at_once = BATCH
         self._swept_to = UUID(int=0)
         self._is_swept = False
+        self.written = time.monotonic()
+        """When this writer last saw to a checkpoint."""
         # a call this old without an end never gets one: its worker, its gateway and its keys are
         # long gone
         self._stale_s = self._limits.call_s + self._limits.call_ttl_s
@@ -126,7 +128,7 @@ class SealLoop:
                         and not self._has_old_put_off()
                     ):
                         await self._checkpoint()
-                        written = now
+                        written = self.written = now
                 away = False
             except StreamConnectionLost:
                 pass
@@ -135,6 +137,11 @@ class SealLoop:
                     log.warning("calls cannot be sealed now", extra={"error": server_words(error)})
                 away = True
             await asyncio.sleep(self._limits.seal_s)
+
+    @property
+    def waiting(self) -> int:
+        """How many ended calls wait for their seal here."""
+        return len(self._waiting) + len(self._later)
 
     async def close(self) -> None:
         """Cut what still runs, and close the connection. What was asked for may be done or not; a

@@ -78,7 +78,7 @@ class ShardStore:
         self._late_inserter = AuditInserter(settings.database_url)
         self._rests = deque[_Unfinished]()
         self._rest_came = asyncio.Event()
-        self.conflicts = 0
+        self.conflicts = self.set_aside = 0
 
     async def close(self) -> None:
         """Disconnect from Postgres."""
@@ -138,6 +138,7 @@ class ShardStore:
             "undecodable audit entries set aside",
             extra={"entry": unreadable[0][0].decode(), "count": len(unreadable)},
         )
+        self.set_aside += len(unreadable)
         letters = [(call_of(blob), blob) for _, blob in unreadable]
         await self._stop.until_stored(self.inserter.set_aside, letters, "undecodable entry")
 
@@ -210,6 +211,7 @@ class ShardStore:
         outcome: Conflicts = await self._stop.until_stored(
             partial(inserter.insert, records, bodies, look_at=look_at)
         )
+        self.set_aside += len(outcome.refused) + len(outcome.refused_bodies)
         if outcome.conflicts:
             self.conflicts += len(outcome.conflicts)
             first = outcome.conflicts[0]

@@ -20,12 +20,14 @@ from typing import Any
 
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime
-from streams import heartbeats, layout, lifecycle
+from streams import heartbeats, layout, lifecycle, metrics_port
 from streams.connection import Connection, RedisError
+from streams.metrics_port import Exposition
 from workers import process
 from workers.audit.chores import Chores
 from workers.audit.drain import Drain
 from workers.audit.histories import Histories
+from workers.audit.record_figures import RecordFigures
 from workers.audit.request_bodies import Bodies
 from workers.audit.sealing import SealLoop
 from workers.audit.stopping import WriterStop
@@ -78,6 +80,7 @@ class AuditWriter:
             seals=self._seals,
             identities=[drain.identity for drain in self._drains],
         )
+        self.shown = RecordFigures(self._redis, self._drains, self._seals)
         self._woken = {
             layout.waiting_channel(drain.shard).encode(): drain.woken for drain in self._drains
         }
@@ -190,4 +193,8 @@ async def run(settings: Runtime) -> None:
     """Run one audit writer until SIGTERM."""
     writer = AuditWriter(settings)
     lifecycle.on_stop(writer.stop)
-    await writer.run()
+    shown = writer.shown
+    async with metrics_port.listening(
+        settings, lambda: Exposition(shown.figures, "audit"), shown.refresh
+    ):
+        await writer.run()

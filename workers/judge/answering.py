@@ -14,6 +14,7 @@ from policy.session.effects import JudgeRequest
 from protocol.errors import JudgeUnavailable
 from settings.config import DEMO_JUDGE
 from settings.runtime import Runtime
+from streams.metrics import Figures, Span, Total
 from workers.judge import demo as demo_judge
 from workers.judge.cache import CachedJudgements
 from workers.judge.model import JudgeModels, Trial
@@ -34,9 +35,14 @@ class Answered:
 class Judge:
     """What a judge does with one question."""
 
-    def __init__(self, settings: Runtime, cache: CachedJudgements | None = None) -> None:
+    def __init__(
+        self,
+        settings: Runtime,
+        cache: CachedJudgements | None = None,
+        figures: Figures | None = None,
+    ) -> None:
         self.models = JudgeModels(settings.config)
-        self._cache = cache
+        self._cache, self._figures = cache, figures or Figures()
 
     async def work(self, ctx: dict[str, Any], text: str) -> Answered:
         """Answer one job. Raises ValueError, RecursionError where it is not the question that its
@@ -58,6 +64,7 @@ class Judge:
             async with asyncio.timeout(left_s):
                 known = None if self._cache is None else await self._cache.find(question)
                 if known is not None:
+                    self._figures.add(Total.JUDGEMENTS, question.model, "cached")
                     return known
                 if question.model == DEMO_JUDGE:
                     trial.attempts, trial.reply = 1, demo_judge.answer(question)
@@ -75,13 +82,16 @@ class Judge:
                 "judge failed", extra={"call_id": ask.call_id, "error": type(problem).__name__}
             )
             explanation, error = type(problem).__name__, "fault"
+        seconds = time.monotonic() - started
+        self._figures.add(Total.JUDGEMENTS, question.model, error or "answered")
+        self._figures.observe(Span.JUDGE_SECONDS, seconds, question.model)
         judgement = Judgement(
             probability=probability,
             explanation=explanation,
             model=trial.model or question.model,
             prompt=question.prompt,
             reply=trial.reply,
-            latency_ms=int((time.monotonic() - started) * 1000),
+            latency_ms=int(seconds * 1000),
             attempts=ask.attempt + trial.attempts,
             error=error,
             facts=trial.facts,

@@ -30,8 +30,10 @@ from protocol.bounds import MAX_JUDGE_QUEUE
 from protocol.errors import StreamConnectionLost
 from settings.config import DEMO_JUDGE
 from settings.runtime import Runtime
-from streams import heartbeats, judge_scripts, layout, lifecycle
+from streams import heartbeats, judge_scripts, layout, lifecycle, metrics_port
 from streams.connection import Connection, RedisError
+from streams.metrics import Figures, Now
+from streams.metrics_port import Exposition
 from workers import process
 from workers.judge import demo as demo_judge
 from workers.judge.answering import Answered, Judge
@@ -392,7 +394,14 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     )
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
     await asyncio.gather(redis.open(), wake_ups.open())
-    judge = Judge(settings, CachedJudgements(redis))
+    figures = Figures()
+    judge = Judge(settings, CachedJudgements(redis), figures)
+    figures.reads.append(
+        lambda: (
+            (Now.UPSTREAM_STATE, (name,), state)
+            for name, state in judge.models.breakers.states(time.monotonic()).items()
+        )
+    )
     worker = JudgeWorker(judge, pool, redis, wake_ups, concurrency=settings.concurrency)
 
     def shown() -> list[tuple[str, str]]:
@@ -418,7 +427,8 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     process.tell_ready(settings)
     log.info("judge worker ready", extra={"worker": name})
     try:
-        done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
+        async with metrics_port.listening(settings, lambda: Exposition(figures, "judge")):
+            done, _ = await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         await worker.drain(max(0.0, min(grace_s, until - time.monotonic())))
         await heartbeats.withdraw(redis, *shown())
         for task in done:

@@ -21,6 +21,7 @@ from streams.script_outcomes import Outcome
 from streams.scripts import FencedEnd
 from streams.tick_batches import Tick
 from workers.policy.call.owned import OwnedCall, now_ms
+from workers.policy.call_figures import CallFigures
 from workers.policy.calls import Calls
 from workers.policy.release import BATCH_BYTES, MAX_BATCH, REPLY_TTL_MS
 from workers.policy.unrecorded_share import Unrecorded
@@ -35,6 +36,7 @@ class _End(msgspec.Struct, frozen=True):
     """None where nothing could be read of the call but its lease."""
     place: Place
     row: FencedEnd
+    record: EndRecord | None = None
 
 
 def _prepare(end: _End, _: int) -> tuple[Place, int, _End]:
@@ -46,14 +48,16 @@ class Finisher:
     the call."""
 
     def __init__(
-        self, redis: Connection, calls: Calls, unrecorded: Unrecorded, *, ended_ttl_ms: int
+        self,
+        redis: Connection,
+        calls: Calls,
+        unrecorded: Unrecorded,
+        figures: CallFigures,
+        *,
+        ended_ttl_ms: int,
     ) -> None:
-        self._redis, self._calls, self._unrecorded, self._ended_ttl_ms = (
-            redis,
-            calls,
-            unrecorded,
-            ended_ttl_ms,
-        )
+        self._redis, self._calls, self._unrecorded = redis, calls, unrecorded
+        self._figures, self._ended_ttl_ms = figures, ended_ttl_ms
         self._tick = Tick(_prepare, self._send, redis.flush, most=MAX_BATCH, most_bytes=BATCH_BYTES)
 
     def end(self, call: OwnedCall, reason: str, relayed: int, *, gone: bool = False) -> None:
@@ -69,8 +73,11 @@ class Finisher:
     def _prepare(self, call: OwnedCall, reason: str, relayed: int, gone: bool) -> None:
         if not self._calls.owns(call):
             return
+        end: EndRecord | None = None
         try:
-            audit = encode_records(call.end_records(reason, relayed, now_ms()))
+            records = call.end_records(reason, relayed, now_ms())
+            audit = encode_records(records)
+            end = records[-1] if isinstance(records[-1], EndRecord) else None
         except Exception as error:
             # without its end a call would be kept for ever
             log.error(
@@ -78,17 +85,10 @@ class Finisher:
                 extra={"call_id": call.id, "error": type(error).__name__},
                 exc_info=error,
             )
-            audit = encode_records(
-                [
-                    EndRecord(
-                        call_id=call.id,
-                        at=now_ms(),
-                        state="FAILED",
-                        reason=PolicyFailed.code,
-                        status=0,
-                    )
-                ]
+            end = EndRecord(
+                call_id=call.id, at=now_ms(), state="FAILED", reason=PolicyFailed.code, status=0
             )
+            audit = encode_records([end])
         # the gateway knows when it closed the call itself, and when nobody claimed it
         given_up = relayed < 0 and reason != UNCLAIMED
         released = call.queue.released
@@ -97,7 +97,7 @@ class Finisher:
         uncounted = call.queue.take_uncounted()
         self._unrecorded.add(call.shard, call.start.key, uncounted + len(audit))
         row = FencedEnd(call.id, call.token, audit, reply, gone, counts)
-        self._tick.add(call.id, _End(call, (call.shard, call.gateway), row))
+        self._tick.add(call.id, _End(call, (call.shard, call.gateway), row, end))
 
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
         """End a claimed call of which at most its `gateway` can be read, which gets an error. The
@@ -137,6 +137,8 @@ class Finisher:
                     row = msgspec.structs.replace(end.row, is_gone=True)
                     self._send(place, [msgspec.structs.replace(end, row=row)])
                 else:
+                    if outcome == Outcome.OK and end.record is not None:
+                        self._figures.ended(end.call, end.record)
                     self._calls.drop(end.call)
             return
         # what Redis refuses of one call (its keys are spoilt) must not keep the others from their

@@ -9,12 +9,14 @@ from protocol.records import STREAM_LOST, EventRecord, encode_records
 from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
+from streams.metrics import Figures, Total
 from streams.script_outcomes import Outcome
 from workers.cpu_lane import Lane
 from workers.judge_queue import JudgeQueue
 from workers.policy.call.owned import OwnedCall, now_ms
 from workers.policy.call.phases import Phase
 from workers.policy.call_facts import FactWatcher
+from workers.policy.call_figures import CallFigures
 from workers.policy.calls import Calls
 from workers.policy.fair import FairQueue
 from workers.policy.feeding import Feeder, moment
@@ -53,8 +55,9 @@ class Steps(Calls):
             max_reply=limits.reply_entries,
             strict=config.durability == "strict",
         )
+        self.figures = CallFigures(config, Figures())
         self.finisher = Finisher(
-            redis, self, unrecorded, ended_ttl_ms=int(limits.ended_ttl_s * 1000)
+            redis, self, unrecorded, self.figures, ended_ttl_ms=int(limits.ended_ttl_s * 1000)
         )
         self.feeder = Feeder(
             redis, bodies, Lane(blocked_s=2 * limits.lease_s), self.releaser, self, self.fair
@@ -106,6 +109,7 @@ class Steps(Calls):
             return
         # another owns the call, or it is over; nothing of ours may go out any more
         name = outcome.decode()
+        self.figures.figures.add(Total.FENCED, name)
         log.warning("call lost", extra={"call_id": call.id, "action": name})
         record = EventRecord(
             call_id=call.id,

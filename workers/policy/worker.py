@@ -22,10 +22,12 @@ from protocol.bounds import LARGE_STEP_BYTES
 from protocol.errors import PolicyFailed, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST, UNCLAIMED
 from settings.runtime import Runtime
-from streams import heartbeats, layout, lifecycle
+from streams import heartbeats, layout, lifecycle, metrics_port
 from streams.connection import Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Start
+from streams.metrics import Now, Total
+from streams.metrics_port import Exposition
 from streams.scripts import Claimed
 from workers import process
 from workers.policy.call.line_observer import CallTracer, LineObserver
@@ -86,6 +88,8 @@ class PolicyWorker:
         )
         self._leases = Leases(self._redis, self.calls, self._claims, config, self.name)
         self._stopping = asyncio.Event()
+        figures = self.calls.figures.figures
+        figures.reads.append(lambda: [(Now.HELD_CALLS, (), len(self.calls.values()))])
 
     # --- life ---
 
@@ -195,6 +199,7 @@ class PolicyWorker:
             recorded=claimed.recorded,
             written=claimed.written,
             observer=LineObserver(lines) if lines is not None else None,
+            begun=self.calls.figures.began if claimed.is_fresh else None,
         )
         facts = claimed.facts
         for field, value in zip(facts[::2], facts[1::2], strict=True):
@@ -209,6 +214,7 @@ class PolicyWorker:
             self.calls.close(call, UNCLAIMED)
             return None
         if not is_fresh:
+            self.calls.figures.figures.add(Total.TAKEOVERS)
             detail = f"worker {self.name}" + (
                 ", the one before died in it" if claimed.died_in_it else ""
             )
@@ -398,4 +404,6 @@ async def run(settings: Runtime) -> None:
         steps=STEPS,
         is_other_busy=lambda: worker.calls.feeder.lane.is_busy,
     )
-    await worker.run()
+    figures = worker.calls.figures.figures
+    async with metrics_port.listening(settings, lambda: Exposition(figures, "policy")):
+        await worker.run()

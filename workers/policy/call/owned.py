@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from policy.session.effects import SessionEffects, WantedSegment
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
-from protocol.records import EventRecord, Record, VerdictName
+from protocol.records import CallRecord, EventRecord, Record, VerdictName
 from streams import layout
 from streams.layout import Entry, Start
 from workers.call_totals import DecisionCounts
@@ -78,6 +78,7 @@ class OwnedCall:
         recorded: int,
         written: int = 0,
         observer: "CallObserver[OwnedCall] | None" = None,
+        begun: Callable[[CallRecord | None], None] | None = None,
     ) -> None:
         self.id = start.call_id
         self.start = start
@@ -105,7 +106,7 @@ class OwnedCall:
         self.writer = ReplyWriter(
             start, session, policy_header=policy_header, is_taken_over=bool(released)
         )
-        self.decided = DecisionCounts()
+        self.decided = DecisionCounts(begun)
         self._whole: Entry | None = None
         """A whole answer with tool calls that are not decided: it is recorded with its verdict, or
         when the call is over."""
@@ -207,7 +208,7 @@ class OwnedCall:
         self.session = self.session.anew()
         self.writer.use(self.session)
         self.queue.restart()
-        self.decided = DecisionCounts()
+        self.decided = self.decided.anew()
         self.waits.forget_lookup()
         self.refuse(
             PolicyFailed(f"checking this request took over {STEP_CPU_S:g} s and was stopped")

@@ -4,6 +4,7 @@ At most one release of a call is under way; what comes meanwhile waits and is jo
 A release that got no answer is repeated as it was: the script knows it by its numbers (DUP).
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from policy.session.effects import Output, SessionEffects
@@ -47,6 +48,7 @@ class ReleaseQueue:
         "_unreported",
         "end",
         "keepalive",
+        "marks",
         "pin",
         "recorded",
         "released",
@@ -79,6 +81,8 @@ class ReleaseQueue:
         self._held_bytes = 0
         """Of chunks that wait to be recorded, where all of them are held; past `HELD_BYTES` where
         they must not wait."""
+        self.marks = defaultdict[tuple[VerdictName, int], int](int)
+        """How many chunks came with each verdict and block."""
         self._unreported = 0
         """Bytes that were taken in since the gateway was last told the position."""
         self.uncounted = 0
@@ -149,13 +153,16 @@ class ReleaseQueue:
         if len(marks) == 1:
             # nearly every entry of a lone call: what is for many costs it 1,500 instructions of the
             # processor more
-            verdict, block = marks[0]
+            verdict, block = mark = marks[0]
+            self.marks[mark] += 1
             size = len(raw[0])
             verdicts = [verdict]
             blocks = [block]
             are_held = verdict == "hold"
         else:
             size = sum(map(len, raw))
+            for mark in marks:
+                self.marks[mark] += 1
             verdicts = [m[0] for m in marks]
             blocks = [m[1] for m in marks]
             are_held = verdicts.count("hold") == len(verdicts)
@@ -183,6 +190,7 @@ class ReleaseQueue:
         if not entry.chunks or is_own or entry.next_seq <= self._last_queued + 1:
             return
         verdicts: list[VerdictName] = ["withheld"] * len(entry.chunks)
+        self.marks["withheld", -1] += len(verdicts)
         self._last_queued = entry.next_seq - 1
         self._chunks.append(
             ChunksRecord(
