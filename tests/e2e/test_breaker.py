@@ -1,5 +1,6 @@
 """An upstream that is dead and comes back, as clients of a running product see it."""
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -60,6 +61,10 @@ def test_a_dead_upstream_is_left_alone_and_asked_again(product: Product, replay:
     assert "'mine' failed too often" in refused.json()["error"]["message"]
     ready = httpx.get(f"{product.url}/ready")
     assert ready.status_code == 200 and "the upstream 'mine' failed too often" in ready.text
+    figures = httpx.get(f"{product.url}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
+    assert re.search(r'sluice_upstream_state\{upstream="mine"\} [12]\.0', figures)
+    assert 'sluice_upstream_failures_total{outcome="failed",upstream="mine"} 10.0' in figures
+    assert 'sluice_upstream_failures_total{outcome="left_alone",upstream="mine"} 2.0' in figures
     replay.replies = [Reply(body=as_json(ANSWER))]
     begun = time.monotonic()
     wait_for(lambda: ask(product).status_code == 200, what="traffic", timeout_s=15)

@@ -32,8 +32,10 @@ FAULTS = {
     "sluice_fenced_total",
     "sluice_chunks_undecided_total",
     "sluice_refused_total",
+    "sluice_upstream_failures_total",
+    "sluice_upstream_state",
 }
-"""What nobody counts while all is well."""
+"""What nobody counts while all is well, or the demo model answers."""
 ROLES: tuple[Role, ...] = ("audit", "judge", "gateway", "policy", "pages")
 BASH = {"type": "object", "properties": {"command": {"type": "string"}}}
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
