@@ -24,7 +24,7 @@ from protocol.conversations.earlier_turns import WantedCalls
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable
 from protocol.records import to_text
-from settings.config import LISTS, Key
+from settings.config import LISTS, MIN_KEEPALIVE_S, Key
 
 ANSWER_S = 3.0
 _log = logging.getLogger(__name__)
