@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from protocol.errors import InvalidRequest, TooLarge
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+    from compression import zstd
 else:
-    from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+    from backports import zstd
 
 CODINGS = ("gzip", "zstd")
 """The codings that can be opened, as `content-encoding` names them."""
@@ -34,7 +34,9 @@ class Opener:
     def __init__(self, coding: str) -> None:
         self._coding = coding
         self._gzip = zlib.decompressobj(16 + zlib.MAX_WBITS) if coding == "gzip" else None
-        self._zstd = ZstdDecompressor(options={DecompressionParameter.window_log_max: _WINDOW_LOG})
+        self._zstd = zstd.ZstdDecompressor(
+            options={zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
+        )
         self._in = self._out = 0
         self._is_full = False
         """Did the last piece end where it had to? Then there may be more without further bytes."""
@@ -59,7 +61,7 @@ class Opener:
                 )
             try:
                 piece, data = self._open(data)
-            except (zlib.error, ZstdError):
+            except (zlib.error, zstd.ZstdError):
                 raise InvalidRequest(
                     f"the body is not the {self._coding} data that its content-encoding says;"
                     " compress it so, or send it without content-encoding",

@@ -119,6 +119,26 @@ def test_keepalives_are_told_by_their_place_and_are_the_dialects_own_whatever_ca
     assert closed(call) == Relayed(1, digest(digest(b"text")), [(0, 2), (1, 1)])
 
 
+def test_a_keepalive_says_what_is_waited_for_in_words_of_ours_and_the_record_has_them() -> None:
+    call = opened()
+    for words in ("a person, 18 s", "the rule nr 7, 18 s", "a judge, 28 s"):
+        call.on_reply(
+            Reply(call.id, 0, 0, headers={HEADER: words}, data=b"anything", keepalive=True)
+        )
+    got = call.take_out()
+    assert got == (
+        b": waiting for a person, 18 s\n\n: keepalive\n\n: waiting for a judge, 28 s\n\n"
+    )
+    relayed = closed(call)
+    [row] = relayed_events(call.id, relayed, 0, 1)
+    assert isinstance(row, EventRecord)
+    assert row.detail == "3; a person, 18 s; ; a judge, 28 s"
+    for dialect in CLIENTS.values():
+        frames = written(dialect.keepalive, row.detail)
+        assert frames.count(b"\n\n") == 2 + bool(dialect.keepalive) or not dialect.keepalive
+    assert written(CLIENTS["openai"].keepalive, row.detail) == got
+
+
 def test_a_frame_in_place_of_a_body_is_told_with_the_number_of_its_release() -> None:
     call = opened()
     tell(call, b"text")

@@ -69,6 +69,8 @@ _CHECKS = {
     "responses": check_responses_frames,
 }
 KEEPALIVES = (b": keepalive", b'event: ping\ndata: {"type": "ping"}')
+_WAITING = re.compile(rb": waiting for [^\n]*\n?")
+"""What a keepalive says."""
 _ID = re.compile(r"[A-Za-z0-9_./~-][\w.:/@+=~-]{0,255}", re.ASCII)
 _MADE_ID = re.compile("call_[0-9a-f]{24}")
 """What a client gets for an id that is none, which is on record as it came."""
@@ -115,7 +117,8 @@ def _without_keepalives(body: bytes) -> bytes:
     *frames, rest = body.split(b"\n\n")
     if any(keepalive.startswith(rest) for keepalive in KEEPALIVES):
         rest = b""
-    return b"".join(f + b"\n\n" for f in frames if f not in KEEPALIVES) + rest
+    kept = (f for f in frames if _WAITING.sub(b"", f) not in (b"", *KEEPALIVES))
+    return b"".join(f + b"\n\n" for f in kept) + rest
 
 
 @dataclass
