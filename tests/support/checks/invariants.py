@@ -117,8 +117,12 @@ def _without_keepalives(body: bytes) -> bytes:
     *frames, rest = body.split(b"\n\n")
     if any(keepalive.startswith(rest) for keepalive in KEEPALIVES):
         rest = b""
-    kept = (f for f in frames if _WAITING.sub(b"", f) not in (b"", *KEEPALIVES))
-    return b"".join(f + b"\n\n" for f in kept) + rest
+    return b"".join(f + b"\n\n" for f in frames if not is_keepalive(f)) + rest
+
+
+def is_keepalive(frame: bytes) -> bool:
+    """Is it nothing but a keepalive, whatever that says?"""
+    return _WAITING.sub(b"", frame) in (b"", *KEEPALIVES)
 
 
 @dataclass
