@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from protocol.errors import InvalidRequest, TooLarge
 
 if sys.version_info >= (3, 14):
-    from compression import zstd
+    from compression import zstd as zstd
 else:
-    from backports import zstd
+    from backports import zstd as zstd
 
 CODINGS = ("gzip", "zstd")
 """The codings that can be opened, as `content-encoding` names them."""

@@ -88,9 +88,13 @@ def test_who_does_not_ask_gets_plain_bytes(product: Product, upstream: Replay, c
 
 
 def test_a_whole_answer_and_an_error_are_compressed_too(product: Product, upstream: Replay) -> None:
-    whole = {"id": "x", "model": "m", "object": "chat.completion", "created": 1}
-    whole |= {"choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}}]}
-    whole["choices"][0]["finish_reason"] = "stop"
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "hi"},
+        "finish_reason": "stop",
+    }
+    whole: Json = {"id": "x", "model": "m", "object": "chat.completion", "created": 1}
+    whole["choices"] = [choice]
     url = f"{product.url}/v1/chat/completions"
     body = ASKED.replace(b'"stream":true', b'"stream":false')
     for status, reply in ((200, whole), (400, {"error": {"message": "hi"}})):

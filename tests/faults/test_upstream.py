@@ -1,6 +1,7 @@
 """Upstreams that stop in the middle, send much in little pieces, or answer in another form than was
 asked for."""
 
+import functools
 import gzip
 import json
 import random
@@ -409,6 +410,16 @@ def test_u9_five_megabytes_of_arguments(
 # --- another form ---
 
 
+@functools.cache
+def bomb_of(ratio: int) -> bytes:
+    """What opens past the ratio at once, or below it and past `output_bytes`."""
+    unlike = (random.Random(number).randbytes(300) for number in range(700))
+    plain = b" " * 2**20 if ratio == 1000 else b"".join(each + b" " * 60_000 for each in unlike)
+    bomb = gzip.compress(plain, 6)
+    assert ratio / 1.2 < len(plain) / len(bomb) < ratio * 1.2
+    return bomb
+
+
 @pytest.mark.case("U10")
 @crossed
 def test_u10_json_for_a_stream_and_a_stream_for_json(
@@ -436,13 +447,7 @@ def test_u10_a_gzip_bomb_is_opened_to_its_bound(
     place: Place, dialect: DialectName, content_type: str, ratio: int
 ) -> None:
     product, upstream = place
-    # past the ratio at once, or below it and past `output_bytes`
-    unlike = (
-        number.to_bytes(2, "big") + random.Random(number).randbytes(300) for number in range(1000)
-    )
-    plain = b" " * 2**26 if ratio == 1000 else b"".join(u + b" " * 60_000 for u in unlike)
-    bomb = gzip.compress(plain)
-    assert ratio / 1.2 < len(plain) / len(bomb) < ratio * 1.2
+    bomb = bomb_of(ratio)
     upstream.answer(Reply(bomb, content_type=content_type, headers={"content-encoding": "gzip"}))
     before = peaks_mb(product, reset=True)
     got = ask(product, dialect, dialect, streams=content_type != "application/json")
