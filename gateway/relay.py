@@ -9,6 +9,7 @@ from gateway.asgi import Send
 from gateway.call.calls import OpenCall
 from gateway.http_limits import Write
 from gateway.upstream import Upstreams
+from protocol.bytes.compressed import CODINGS
 from protocol.dialects.base import ClientDialect
 from protocol.errors import PipelineError, UnsupportedEncoding
 
@@ -138,7 +139,7 @@ async def respond_error(
     status = error.http_status
     if isinstance(error, UnsupportedEncoding):
         # RFC 9110, 15.5.16: what would be accepted
-        headers.append((b"accept-encoding", b"identity"))
+        headers.append((b"accept-encoding", ", ".join(CODINGS).encode()))
     # these go out unchanged; the dialect maps all others
     client_status = status if status in (404, 405, 415) else dialect.statuses.get(status, status)
     await respond(send, client_status, dialect.error_body(error), headers=tuple(headers))

@@ -28,6 +28,7 @@ from gateway.call.request import (
     read_timeout,
 )
 from gateway.call.traffic_lines import TrafficLines
+from gateway.compressed_sending import GzipSend
 from gateway.debug_choice import Switches
 from gateway.http_limits import LINK, Link
 from gateway.policy_sets import PolicySets
@@ -44,6 +45,7 @@ from protocol.bounds import (
     MAX_SESSION_CHARS,
     MAX_TARGET_BYTES,
 )
+from protocol.bytes.compressed import takes_gzip
 from protocol.conversations import sessions
 from protocol.debug import ANY, HEADER
 from protocol.dialects.base import ClientDialect
@@ -302,6 +304,8 @@ class Gateway:
             # refuse it, and routes add none
             call.repeats = not key.server_tools
             del body  # the call gives it up when it goes upstream
+            if key.compress is not None and takes_gzip(headers):
+                send = GzipSend(send)
             await self._serve_begun(start, call, receive, send, link)
         finally:
             place.close()
@@ -336,7 +340,9 @@ class Gateway:
             watcher = asyncio.get_running_loop().create_task(
                 self._watch(call, receive), name="client watch"
             )
-        relay = Relay(call, self.upstreams, send, link.write if link is not None else None)
+        # of a compressed answer nothing can be written past its handler
+        may_write = link is not None and not isinstance(send, GzipSend)
+        relay = Relay(call, self.upstreams, send, link.write if link and may_write else None)
         try:
             await relay.run()
         finally:

@@ -13,6 +13,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import urlsplit
 
 from demo.server import DemoServer
@@ -20,8 +21,10 @@ from gateway import call_figures
 from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.call.calls import OpenCall
+from gateway.call.compressed_answer import CompressedAnswer
 from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS, SCRIPT_BODY_BYTES
 from protocol.bytes import eventstream
+from protocol.bytes.compressed import CODINGS
 from protocol.bytes.sse import EventSplitter
 from protocol.dialects.base import Dialect
 from protocol.dialects.table import DIALECTS
@@ -72,6 +75,9 @@ class Upstreams:
     def __init__(self, config: Config, bus: Bus, scripts_dir: str = "") -> None:
         self._config, self._limits, self._bus = config, config.limits, bus
         self._doors = {name: open_door(u) for name, u in config.upstreams.items()}
+        for door in self._doors.values():
+            if door.upstream.compress:
+                door.headers["accept-encoding"] = "gzip"
         self._shares = {
             name: Shares(u.calls) for name, u in config.upstreams.items() if u.calls is not None
         }
@@ -193,6 +199,7 @@ class Upstreams:
                 answer,
                 when_again=answer.on_again if call.repeats else None,
             )
+            await answer.finish()
             if answer.status == 401:
                 self._log_refusal(call, name)
         except PipelineError as error:
@@ -239,6 +246,7 @@ class Upstreams:
             if not answer.is_stale:
                 break
             answer.begin_again()
+        await answer.finish()
         if answer.status in (401, 403):
             self._log_refusal(call, dispatch.upstream)
 
@@ -294,6 +302,7 @@ class _Answer:
         self._call, self._bus, self._door, self._dialect = call, bus, door, dialect
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
         self.status, self._retry_after, self._note = 0, "", ""
+        self._compressed: CompressedAnswer | None = None
         self._error_kind = b""
         self._splitter: Splitter | None = None
         self._may_stream = False
@@ -348,12 +357,17 @@ class _Answer:
             headers,
             with_limits=self._door is not None and self._door.upstream.limit_headers,
         )
-        if status == 200 and headers.get(b"content-encoding", b"identity").strip().lower() not in (
-            b"",
-            b"identity",
-        ):
+        coding = headers.get(b"content-encoding", b"").strip().lower().decode("latin-1")
+        self._compressed = (
+            CompressedAnswer(
+                coding, partial(self.on_data, is_opened=True), self._call.flow, self._mark
+            )
+            if coding in CODINGS
+            else None
+        )
+        if status == 200 and self._compressed is None and coding not in ("", "identity"):
             raise RemoteProtocolError(
-                "the upstream compressed its answer, although Sluice asked it not to",
+                "the upstream compressed its answer in a way that Sluice did not ask for",
                 code="upstream_encoding",
             )
         if self._dialect.error_kind_header:
@@ -376,8 +390,17 @@ class _Answer:
         else:
             self._may_stream = framing == "sse" and wraps is None
 
-    def on_data(self, data: bytes, line: UpstreamConnection | None = None) -> None:
-        """Take some of the body. Raises _TooLarge, RemoteProtocolError."""
+    def on_data(
+        self, data: bytes, line: UpstreamConnection | None = None, *, is_opened: bool = False
+    ) -> None:
+        """Take some of the body; `is_opened`: it came compressed and is plain now. Raises
+        _TooLarge, RemoteProtocolError."""
+        if self._compressed is not None and not is_opened:
+            self._compressed.feed(data, line)
+            if self._compressed.came > self._most:
+                # it may open to nothing
+                raise _TooLarge("the upstream's answer is larger than the limit")
+            return
         call = self._call
         if call.flow.receive(len(data)) > self._most:
             raise _TooLarge("the upstream's answer is larger than the limit")
@@ -398,6 +421,10 @@ class _Answer:
         """The answer is complete."""
         call = self._call
         call.flow.forget_room()
+        if self._compressed is not None:
+            # the rest of it is opened first
+            self._compressed.leave()
+            return
         if self.is_stale:
             return
         if self._splitter is not None:
@@ -424,7 +451,17 @@ class _Answer:
 
     def leave(self) -> None:
         """Nothing of this answer follows; its connection may be another call's by now."""
+        if self._compressed is not None:
+            self._compressed.leave()
         self._call.flow.forget_room()
+
+    async def finish(self) -> None:
+        """Take the rest of a compressed answer, of which all came; nothing for others. Raises
+        _TooLarge, RemoteProtocolError."""
+        if self._compressed is not None and not self.is_stale:
+            await self._compressed.finish()
+            self._compressed = None
+            self.on_end()
 
 
 def _passed_headers(

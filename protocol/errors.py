@@ -216,7 +216,7 @@ class Conflict(RequestError):
 
 
 class UnsupportedEncoding(RequestError):
-    """The body is compressed (RFC 9110, 15.5.16)."""
+    """The body is compressed in a way that is not taken (RFC 9110, 15.5.16)."""
 
     code = "unsupported_encoding"
     http_status = 415

@@ -126,7 +126,7 @@ _GATEWAY_FAILURES: dict[str, tuple[int, str, str]] = {
     "upstream_encoding": (
         0,
         "api_error",
-        "the upstream compressed its answer, although Sluice asked it not to",
+        "the upstream's answer is compressed in a way that cannot be opened",
     ),
     "upstream_too_large": (0, "api_error", "the upstream's answer is larger than the limit"),
     "upstream_protocol_error": (

@@ -167,6 +167,7 @@ class Setting:
         return self.option.replace("-", "_")
 
 
+MIN_KEEPALIVE_S = 5
 NEAR_END_DAYS = 7
 """How long before a key expires `sluice doctor` warns of it."""
 RIGHT_NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"
@@ -215,11 +216,11 @@ class Key(_Strict):
     ] = None
     """The most open calls it may have on one gateway, instead of `limits.key_calls`."""
     keepalive_s: Annotated[
-        Annotated[int, Field(ge=1, le=60)] | None,
+        Annotated[int, Field(ge=MIN_KEEPALIVE_S, le=60)] | None,
         Setting(
             "keepalive-s",
             "Seconds between keepalives, where fewer than limits.keepalive_s.",
-            "keepalive_s is 1 to 60 whole seconds",
+            f"keepalive_s is {MIN_KEEPALIVE_S} to 60 whole seconds",
             is_for_workers=True,
         ),
     ] = None
@@ -247,6 +248,11 @@ class Key(_Strict):
     ] = None
     """The folder that its agents work in, or several with commas between, for policies with
     `project: auto`. Unset: what its requests name (docs/run/policies.md#the-project)."""
+    compress: Annotated[
+        Literal["gzip"] | None,
+        Setting("compress", "gzip: compress answers to clients that ask.", "compress is gzip"),
+    ] = None
+    """`gzip`: answers go compressed to clients whose `accept-encoding` has it. Unset: never."""
     expires_at: AwareDatetime | None = None
     """From when on it is refused, by the clock of the gateway: a time with its zone, as in
     2027-01-31T00:00:00Z."""

@@ -188,6 +188,9 @@ class Upstream(BaseModel):
     (`anthropic-ratelimit-*`, `x-ratelimit-*`). These limits are the operator's, for all keys
     together. Clients always get `retry-after`, `retry-after-ms` and `x-should-retry` of its
     errors."""
+    compress: bool = False
+    """Whether gateways ask it for compressed answers (gzip): fewer bytes on a line that is metered
+    or slow, for more CPU. An answer that comes compressed unasked is opened all the same."""
     sealed: Literal["allow", "withhold"] = "allow"
     """What to do with signatures, encrypted reasoning and other content that only the provider can
     read, so that no policy can. `allow`: clients that ask for it get it (Responses with `include:

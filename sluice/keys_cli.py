@@ -93,7 +93,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(name: str, setting: Setting) -> inspect.Parameter:
-    kind: Any = list[str] if name in LISTS else str if name == "project" else int
+    kind: Any = list[str] if name in LISTS else str if name in ("project", "compress") else int
     default = Key.model_fields[name].default
     default = ", ".join(default or ["none"]) if name in LISTS else default or "not set"
     typer_option = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")

@@ -482,6 +482,8 @@ class Relayed(msgspec.Struct, frozen=True, array_like=True):
     late: int = -1
     """The number of the release in whose place `own` was written; below 0: `own` came after what
     was relayed."""
+    words: dict[int, list[str]] = {}
+    """What each of the `keepalives` at an output says, where one of them says something."""
 
 
 class Dispatch(msgspec.Struct, frozen=True, array_like=True):

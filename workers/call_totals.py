@@ -3,6 +3,7 @@ the client got in addition to releases."""
 
 from collections.abc import Callable, Sequence
 
+from protocol.bytes import waiting
 from protocol.records import (
     AttemptRecord,
     BlockRecord,
@@ -112,12 +113,19 @@ def undecided_record(call_id: str, block: int, now_ms: int) -> BlockRecord:
 def relayed_events(call_id: str, sums: Relayed, relayed: int, now_ms: int) -> list[Record]:
     """What the client got beside releases; `relayed` is the number that its gateway had come to.
 
-    keepalive: `number` is the session's output before which `detail` of them were written. frame:
+    keepalive: `number` is the session's output before which `detail` of them were written, which
+    may say what each said (`protocol.bytes.waiting`). frame:
     `detail` is what the gateway wrote itself at the end. late: `detail` was written in place of the
     payload of release `number`.
     """
     records: list[Record] = [
-        EventRecord(call_id=call_id, kind="keepalive", number=number, at=now_ms, detail=str(times))
+        EventRecord(
+            call_id=call_id,
+            kind="keepalive",
+            number=number,
+            at=now_ms,
+            detail=waiting.detail(times, sums.words.get(number, ())),
+        )
         for number, times in sums.keepalives
     ]
     if sums.own:

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from db.read.json_rows import JsonObject, payload, release_item, time
 from db.text import from_column
+from protocol.bytes import waiting
 from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.records import to_bytes
 
@@ -143,8 +144,7 @@ def _release_item(row: Any, call: Any, blocks: list[int]) -> JsonObject:
 def _beside_item(row: Any, dialect: str | None) -> JsonObject:
     detail = from_column(row.detail)
     if row.kind == "keepalive":
-        each = CLIENTS.get(dialect or "", DEFAULT).keepalive
-        data = each * (int(detail) if detail.isdecimal() else 0)
+        data = waiting.written(CLIENTS.get(dialect or "", DEFAULT).keepalive, detail)
     else:
         data = to_bytes(detail)
     return {

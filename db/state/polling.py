@@ -24,7 +24,7 @@ from protocol.conversations.earlier_turns import WantedCalls
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable
 from protocol.records import to_text
-from settings.config import LISTS, Key
+from settings.config import LISTS, MIN_KEEPALIVE_S, Key
 
 ANSWER_S = 3.0
 _log = logging.getLogger(__name__)
@@ -93,6 +93,8 @@ SELECT k.call_id::text AS call_id, k.block, k.approval_id, k.is_policy_changed, 
 FROM unnest(%s::uuid[], %s::int[]) v (call_id, block) JOIN approval_asks k USING (call_id, block)
 LEFT JOIN approvals a USING (approval_id)
 """
+_SHORT_KEEPALIVES = range(1, MIN_KEEPALIVE_S)
+"""What keys of older versions may have; these must go on working."""
 _REVISION: LiteralString = "SELECT version_num FROM alembic_version"
 
 
@@ -249,8 +251,11 @@ class Watch:
 def _read_keys(rows: Sequence[dict[str, Any]]) -> list[Key]:
     keys = []
     for row in rows:
+        settings = row.pop("settings")
+        if settings.get("keepalive_s") in _SHORT_KEEPALIVES:
+            settings["keepalive_s"] = MIN_KEEPALIVE_S
         try:
-            keys.append(Key.model_validate(row.pop("settings") | row))
+            keys.append(Key.model_validate(settings | row))
         except ValidationError:
             _log.warning(
                 "a stored key is not of this version",

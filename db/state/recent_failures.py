@@ -27,7 +27,7 @@ CAUSES = {
     "upstream_closed": "it closed the connection without an answer",
     "upstream_cut": "its answer was cut",
     "upstream_timeout": "it was silent for too long",
-    "upstream_encoding": "its answer was compressed",
+    "upstream_encoding": "its compressed answer could not be opened",
     "upstream_protocol_error": "its answer was not HTTP",
     "upstream_too_large": "its answer was past limits.output_bytes",
     "upstream_token": "there is no access token or signing key for it",

@@ -18,6 +18,7 @@ from gateway.call.observer import TrafficObserver
 from gateway.call.outgoing import Outgoing
 from gateway.call.reply_order import ReplyOrder
 from protocol.bounds import FIRST_KEEPALIVE_S
+from protocol.bytes import waiting
 from protocol.dialects.base import ClientDialect
 from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
@@ -60,6 +61,9 @@ class OpenCall:
         self.upstream_headers: dict[str, str] = {}
         """The upstream's headers for the client: when to retry, and its rate limits if a setting
         passes them on."""
+        self.attempt_since = 0.0
+        """When the upstream's last attempt failed, on the monotonic clock, while another is waited
+        for."""
         self._keepalive: Reply | None = None
         """The worker's last keepalive, if it came too early to be written and nothing has come
         since."""
@@ -156,7 +160,10 @@ class OpenCall:
         if reply is not None and (self.order.head_sent or now - self.started >= FIRST_KEEPALIVE_S):
             self._keepalive = None
             self.order.take_keepalive(reply)
-            self.outgoing.add_keepalive(self.order.expected)
+            words = waiting.checked(reply.headers.get(waiting.HEADER, ""))
+            if not words and self.attempt_since:
+                words = waiting.said("another attempt", now - self.attempt_since)
+            self.outgoing.add_keepalive(self.order.expected, words)
 
     def begin_answer(self) -> None:
         """Take note that the head of the answer is being written."""

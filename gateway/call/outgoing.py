@@ -8,7 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 
+from protocol.bytes import waiting
 from streams.layout import Relayed, Reply
+
+
+class _Keepalive(bytes):
+    """Tells a keepalive from what a session released."""
 
 
 class Outgoing:
@@ -46,8 +51,8 @@ class Outgoing:
         `_digests`."""
         self._late: Reply | None = None
         """The reply of which `late` was written."""
-        self._keepalives: list[int] = []
-        """The session's next output at each keepalive."""
+        self._keepalives: list[tuple[int, str]] = []
+        """The session's next output at each keepalive, and what it says."""
 
     def add(self, data: bytes, digest: bytes) -> None:
         """Queue the bytes of a reply; `digest` is their hash, which goes into the account."""
@@ -60,12 +65,12 @@ class Outgoing:
         self._late = reply
         self.add(reply.late, digest)
 
-    def add_keepalive(self, expected: int) -> None:
+    def add_keepalive(self, expected: int, words: str = "") -> None:
         """Queue a keepalive; the next output is `expected`. The one place where bytes go to the
         client that are no output of the session: they are the dialect's own, whatever the worker
-        sent, because no hash on record covers them."""
-        self._keepalives.append(expected)
-        self.add(self._keepalive, b"")
+        sent, because no hash on record covers them. `words` (`waiting.checked`): what it says."""
+        self._keepalives.append((expected, words))
+        self.add(_Keepalive(waiting.keepalive(self._keepalive, words)), b"")
 
     def try_write(self, expected: int) -> bool:
         """Write all that waits without the handler; False where that is not possible now. The next
@@ -106,16 +111,20 @@ class Outgoing:
 
     @property
     def _keepalives_waiting(self) -> int:
-        return self._waiting.count(self._keepalive)
+        return sum(type(data) is _Keepalive for data in self._waiting)
 
     def report(self) -> Relayed:
         """What went towards the client of this call; what still waits to be written did not."""
         self.add_up()
         keepalives: list[tuple[int, int]] = []
+        words: dict[int, list[str]] = {}
         if self._keepalives:
             written = self._keepalives[: len(self._keepalives) - self._keepalives_waiting]
-            keepalives = list(Counter(written).items())
+            keepalives = list(Counter(place for place, _ in written).items())
+            for place, said in written:
+                words.setdefault(place, []).append(said)
+            words = {place: each for place, each in words.items() if any(each)}
         own, late = self.local_error, -1
         if self._late is not None and self.relayed > self._late.number:
             own, late = self._late.late, self._late.number
-        return Relayed(self._releases, self._sum.digest(), keepalives, own, late)
+        return Relayed(self._releases, self._sum.digest(), keepalives, own, late, words)

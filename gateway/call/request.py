@@ -11,11 +11,14 @@ from hashlib import sha256
 from gateway.asgi import Message, Receive
 from gateway.http_limits import Link
 from protocol.bounds import MAX_BETAS, MAX_TIMEOUT_S
+from protocol.bytes.compressed import CODINGS, Opener
 from protocol.errors import InvalidRequest, TooLarge, TooSlow, UnsupportedEncoding
 from settings.config import Limits
 
 Headers = dict[bytes, bytes]
 BETAS = b"anthropic-beta"
+_STEP_BYTES = 2**20
+"""Opened of a compressed body between two turns of the loop."""
 _BETA = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
 
@@ -98,19 +101,13 @@ async def read_body(
     expect: Callable[[int], None],
     take: Callable[[int], None],
 ) -> tuple[bytes, bytes]:
-    """Return the request body and its hash: what policies read, what is recorded and what is sent
+    """Return the request body, opened where it is compressed, and its hash: what policies read, what is recorded and what is sent
     is held to it.
 
-    `expect` is called with the size that is known so far, `take` with the size of each part; both
-    may refuse it. Raises RequestError.
+    `expect` is called with the size that is known so far, `take` with the size of each part that
+    is kept; both may refuse it. Raises RequestError.
     """
-    limit = limits.body_bytes
-    if named.get(b"content-encoding", b"identity").lower() != b"identity":
-        refusal = (
-            "compressed request bodies are not supported; send the body as it is, without"
-            " content-encoding"
-        )
-        raise UnsupportedEncoding(refusal, param="content-encoding")
+    limit, opener = limits.body_bytes, _opener(named)
     try:
         size = int(named.get(b"content-length", b"0"))
     except ValueError:
@@ -118,7 +115,7 @@ async def read_body(
     if size > limit:
         raise _too_large(limit)
     expect(size)
-    parts, size, digest, until = [], 0, sha256(), time.monotonic() + limits.body_s
+    parts, came, size, digest, until = [], 0, 0, sha256(), time.monotonic() + limits.body_s
     while True:
         if link is not None and link.has_body():
             # nothing is waited for, and a timer costs 8 us
@@ -128,15 +125,40 @@ async def read_body(
         if message["type"] == "http.disconnect":
             raise InvalidRequest("the client closed the connection")
         part = message.get("body", b"")
-        size += len(part)
-        if size > limit:
+        came += len(part)
+        if came > limit:
+            # also of a compressed body: it may open to nothing
             raise _too_large(limit)
-        take(len(part))
-        expect(size)
-        parts.append(part)
-        digest.update(part)
+        for piece in (part,) if opener is None else opener.feed(part):
+            if opener is not None and size // _STEP_BYTES != (size + len(piece)) // _STEP_BYTES:
+                # a few bytes may open to megabytes: others' calls go on between
+                await asyncio.sleep(0)
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            take(len(piece))
+            expect(size)
+            parts.append(piece)
+            digest.update(piece)
         if not message.get("more_body"):
+            if opener is not None:
+                opener.finish()
             return b"".join(parts), digest.digest()
+
+
+def _opener(named: Headers) -> Opener | None:
+    """Return what opens a body of this content-encoding; None for a plain one. Raises
+    UnsupportedEncoding."""
+    coding = named.get(b"content-encoding", b"identity").strip().lower().decode("latin-1")
+    if coding == "identity":
+        return None
+    if coding not in CODINGS:
+        refusal = (
+            f"request bodies are taken with content-encoding {' or '.join(CODINGS)}, one of them and"
+            " once; send the body in one of these, or without content-encoding"
+        )
+        raise UnsupportedEncoding(refusal, param="content-encoding")
+    return Opener(coding)
 
 
 async def _next_of_body(receive: Receive, until: float, stall_s: float) -> Message:

@@ -32,7 +32,7 @@ class Notices:
     """The notices of one call. `series` is the name of its policies in the configuration."""
 
     def __init__(self, call_id: str, series: str, form: NoticeForm) -> None:
-        self._call_id, self._series, self._form = call_id, series, form
+        self._call_id, self._series, self.form = call_id, series, form
 
     def call(self, name: str, executor: Executor, decided: Decided) -> str:
         """What stands in place of a tool call (or of a result, where its call is denied)."""
@@ -91,13 +91,13 @@ class Notices:
         """The error message for a request that a policy blocked; `why` is the full text."""
         return (
             why
-            if self._form == "full"
-            else (self._form == "plain" and block.message) or "a policy blocked this request"
+            if self.form == "full"
+            else (self.form == "plain" and block.message) or "a policy blocked this request"
         )
 
     def ended(self, why: str) -> str:
         """What stands at the end of an answer that is cut; `why` is the error's sentence."""
-        why = "a policy blocked the rest" if self._form == "plain" else why
+        why = "a policy blocked the rest" if self.form == "plain" else why
         return self._framed("[withheld]", f"cut this answer short: {why.rstrip('.')}")
 
     def least(self, *, of_call: bool) -> str:
@@ -107,12 +107,12 @@ class Notices:
         return self._framed("[not executed]" if of_call else "[withheld]", what)
 
     def _framed(self, least: str, text: str) -> str:
-        return least if self._form == "silent" else f"[Sluice {text}. Call {self._call_id}.]"
+        return least if self.form == "silent" else f"[Sluice {text}. Call {self._call_id}.]"
 
     def _notice(
         self, least: str, what: str, decided: Decided, state: str, *, of_text: bool = False
     ) -> str:
-        if self._form == "silent":
+        if self.form == "silent":
             return least
         if decided.feedback == "silent":
             return self._framed(least, f"{what}. {state}" if state else what)
@@ -121,9 +121,9 @@ class Notices:
         cause, advice = self._cause(decided, of_text=of_text)
         advice = decided.advice or advice
         sentences = [f"{what}: {_ended(cause)}", f"{state}. {advice}." if state else f"{advice}."]
-        if decided.why and self._form == "full":
+        if decided.why and self.form == "full":
             sentences.insert(1, f"It {_ended(decided.why)}")
-        if decided.message and decided.rule and self._form == "full":
+        if decided.message and decided.rule and self.form == "full":
             sentences.append(f"Blocked by rule {decided.rule!r} of the policy {self._series!r}.")
         return self._framed(least, " ".join(sentences)[:-1])
 
@@ -144,7 +144,7 @@ class Notices:
         else:
             cause = f"{series} forbids it"
             details = [f"{decided.policy}: {reason}", decided.detail]
-        if self._form != "full":
+        if self.form != "full":
             cause, details = "the policy forbids it", []
             if is_known and not is_by_rule:
                 cause = SENTENCES[reason]

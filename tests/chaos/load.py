@@ -15,7 +15,7 @@ import aiohttp
 from protocol.dialects.responses.ids import response_id
 from protocol.request import DialectName
 from tests.chaos.hostile import ATTACKS, Attack
-from tests.support.checks.invariants import KEEPALIVES, Seen
+from tests.support.checks.invariants import Seen, is_keepalive
 from tests.support.clients.readers import PATHS, request
 from tests.support.clients.sdk_calls import tool
 from tests.support.json_values import Json, as_json
@@ -291,7 +291,7 @@ class Load:
     async def _read(self, answer: aiohttp.ClientResponse, done: Done) -> None:
         last = done.began
         async for data in answer.content.iter_any():
-            if any(frame not in KEEPALIVES for frame in data.split(b"\n\n") if frame):
+            if any(not is_keepalive(frame) for frame in data.split(b"\n\n") if frame):
                 now = time.monotonic()
                 done.longest_s, last = max(done.longest_s, now - last), now
             done.seen.body += data

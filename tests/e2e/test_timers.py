@@ -72,14 +72,14 @@ def test_a_key_has_its_own_time_until_a_keepalive(
 ) -> None:
     config = base_config()
     config["limits"] |= {"keepalive_s": 20.0}
-    config["keys"][0]["keepalive_s"] = 1
+    config["keys"][0]["keepalive_s"] = 5
     # a policy set of its own: workers of the other product have other limits
     config["policies"]["here"] = [{"use": "noop"}]
     with running(tmp_path, redis_url, database_url, config) as product:
         body = {
             "model": "demo",
             "stream": True,
-            "messages": [{"role": "user", "content": "long 1 slowly, with a gap 2000 ms"}],
+            "messages": [{"role": "user", "content": "long 1 slowly, with a gap 7000 ms"}],
         }
 
         def keepalives(key: str) -> int:

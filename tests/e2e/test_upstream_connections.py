@@ -205,7 +205,7 @@ ZIPPED = Reply(
             ZIPPED,
             502,
             "upstream_encoding",
-            "the upstream compressed its answer",
+            "answer is compressed in a way that cannot be opened",
             "compressed",
         ),
         (

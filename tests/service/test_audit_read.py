@@ -607,6 +607,12 @@ async def test_a_key_with_a_setting_of_a_later_version_is_refused_and_listed(url
         "now": None,
         "later": 2,
     }, "no setting stands for name or digest"
+    # a key of an older version, which could have less, goes on
+    rows(
+        url,
+        """UPDATE api_keys SET settings = '{"keepalive_s": 2}' WHERE name = 'later' RETURNING name""",
+    )
+    assert {key.name: key.keepalive_s for key in await watch.keys()} == {"now": None, "later": 5}
     for wrong in ('{"keepalive_s": 300}', '{"calls": "seven"}'):
         rows(url, f"UPDATE api_keys SET settings = '{wrong}' WHERE name = 'later' RETURNING name")
         assert [key.name for key in await watch.keys()] == ["now"]
@@ -632,6 +638,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         keepalive_s=5,
         hold_s=0,
         project="/srv/app",
+        compress="gzip",
     )
     assert text.startswith(PREFIX)
     assert len(text) == len(PREFIX) + 43
@@ -645,6 +652,7 @@ async def test_keys_are_stored_hashed_and_revoked_by_name(url: str, reader: Audi
         "keepalive_s": 5,
         "hold_s": 0,
         "project": "/srv/app",
+        "compress": "gzip",
     }
     assert key == Key.model_validate({"name": "dev", "sha256": digest(text), **given})
     assert given.keys() == SETTINGS.keys(), "every setting goes there and back"

@@ -118,6 +118,8 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "0",
         "--project",
         "/srv/app, /srv/lib",
+        "--compress",
+        "gzip",
     )
     settings = {
         "roles": ["client", "auditor"],
@@ -127,6 +129,7 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "keepalive_s": 5,
         "hold_s": 0,
         "project": "/srv/app, /srv/lib",
+        "compress": "gzip",
     }
     assert settings.keys() == SETTINGS.keys()
     made = json.loads(place.keys("create", "--name", "ci", *given, "--json").stdout)

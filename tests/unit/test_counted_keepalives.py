@@ -8,11 +8,13 @@ from hashlib import sha256
 import msgspec
 import pytest
 
+from policy.base import JudgeQuestion
+from policy.session.effects import JudgeRequest
 from policy.session.session import Session
 from protocol.bounds import FIRST_KEEPALIVE_S
 from protocol.dialects.table import CLIENTS
 from protocol.events import UpstreamFailed
-from settings.config import Config
+from settings.config import Config, NoticeForm
 from streams.layout import Entry, unpack_reply
 from tests.support.checks.owned_calls import START, chunk
 from tests.support.json_values import as_json
@@ -87,6 +89,36 @@ def test_keepalives_are_numbered_events_before_and_within_an_answer() -> None:
     assert kinds[-1] == "response.completed" and json.dumps(got).count("long") == 3, (
         "the request is repeated by the answer's own events alone"
     )
+
+
+@pytest.mark.parametrize(
+    ("notices", "may_defer", "of_people", "says"),
+    [
+        ("full", False, False, "a judge, 18 s"),
+        ("full", True, False, ""),
+        ("plain", False, False, ""),
+        ("plain", True, True, "a person, 18 s"),
+        ("silent", False, True, ""),
+    ],
+)
+def test_a_keepalive_says_what_is_waited_for_where_notices_may(
+    monkeypatch: pytest.MonkeyPatch,
+    notices: NoticeForm,
+    may_defer: bool,
+    of_people: bool,
+    says: str,
+) -> None:
+    call = opened()
+    answer(call)
+    question = JudgeQuestion("judge", "", "", "", 0.5, None, {})
+    ask = JudgeRequest("x", 0, 0, question, is_for_people=of_people)
+    monkeypatch.setattr(call.session.out.notices, "form", notices)
+    monkeypatch.setattr(type(call.session), "may_defer", may_defer)
+    call.waits.open_asks["judge"] = ask
+    call.waits.since = time.monotonic() - 18
+    data = answer(silent(call))[0]
+    assert data.startswith(b": waiting for " + says.encode() if says else b"event: ")
+    assert [event["type"] for event in events(data)] == ["response.created", "response.in_progress"]
 
 
 @pytest.mark.parametrize("early", [False, True])

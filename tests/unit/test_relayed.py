@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from gateway.call.calls import OpenCall
+from protocol.bytes.waiting import HEADER, written
 from protocol.dialects.table import CLIENTS
+from protocol.records import EventRecord
 from streams import layout
 from streams.layout import Dispatch, Relayed, Reply
 from tests.support.checks.replies import reply_of
 from tests.support.json_values import Json
+from workers.call_totals import relayed_events
 
 
 def opened(*, head_sent: bool = True) -> OpenCall:
@@ -117,6 +120,23 @@ def test_keepalives_are_told_by_their_place_and_are_the_dialects_own_whatever_ca
         call.take_out() == CLIENTS["openai"].keepalive * 2 + b"text" + CLIENTS["openai"].keepalive
     )
     assert closed(call) == Relayed(1, digest(digest(b"text")), [(0, 2), (1, 1)])
+
+
+def test_a_keepalive_says_what_is_waited_for_in_words_of_ours_and_the_record_has_them() -> None:
+    call = opened()
+    for words in ("a person, 18 s", "the rule nr 7, 18 s", "a judge, 28 s"):
+        call.on_reply(
+            Reply(call.id, 0, 0, headers={HEADER: words}, data=b"anything", keepalive=True)
+        )
+    got = call.take_out()
+    assert got == (
+        b": waiting for a person, 18 s\n\n: keepalive\n\n: waiting for a judge, 28 s\n\n"
+    )
+    relayed = closed(call)
+    [row] = relayed_events(call.id, relayed, 0, 1)
+    assert isinstance(row, EventRecord)
+    assert row.detail == "3; a person, 18 s; ; a judge, 28 s"
+    assert written(CLIENTS["openai"].keepalive, row.detail) == got
 
 
 def test_a_frame_in_place_of_a_body_is_told_with_the_number_of_its_release() -> None:

@@ -409,6 +409,7 @@ class OwnedCall:
         policy is pinned."""
         if self.session.awaits_answers:
             return
+        self.writer.waits_for = self.waits.said(self.session)
         self.queue.ask_keepalive()
         if not self.queue.end and self.writer.counts_keepalive:
             self.session.ping()

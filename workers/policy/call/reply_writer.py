@@ -8,7 +8,9 @@ from policy.session.effects import Output
 from policy.session.session import Session
 from protocol import dropped
 from protocol.bounds import FIRST_KEEPALIVE_S
+from protocol.bytes import waiting
 from protocol.dialects.table import CLIENTS
+from protocol.events import Ping
 from streams.layout import Reply, Start
 from workers.policy.call.rendered import Rendered, digest, pass_over, render
 
@@ -27,12 +29,15 @@ class ReplyWriter:
         "_start",
         "last_sent",
         "policy_header",
+        "waits_for",
     )
 
     def __init__(
         self, start: Start, session: Session, *, policy_header: str, is_taken_over: bool
     ) -> None:
         self._start, self._session, self.policy_header = start, session, policy_header
+        self.waits_for = ""
+        """What the next keepalive says (`protocol.bytes.waiting`)."""
         self._encoder: Encoder | None = None
         self._head_sent = False
         self.last_sent = -math.inf if is_taken_over else time.monotonic()
@@ -83,8 +88,12 @@ class ReplyWriter:
         """Return the reply for outputs `number` to `following` - 1, or with none a keepalive or the
         position up to which entries are processed."""
         rendered = render(outputs, self._make_encoder)
+        waits_for = self.waits_for if keepalive else ""
         if not outputs and keepalive and not end:
             rendered.data = self._keepalive_bytes()
+        elif waits_for and rendered.data and any(type(each) is Ping for each in outputs):
+            # in front of the event; `Ping` itself must not change, as a replay makes it anew
+            rendered.data = waiting.keepalive(rendered.data, waits_for)
         has_head = not self._head_sent and bool(rendered.data)
         if has_head and not rendered.status:
             rendered.status = 200
@@ -97,7 +106,7 @@ class ReplyWriter:
             number,
             following,
             status=rendered.status,
-            headers=self._headers(rendered) if rendered.status else {},
+            headers=self._headers(rendered, waits_for) if rendered.status or waits_for else {},
             data=rendered.data,
             late=rendered.late,
             end=end if outputs else "",
@@ -116,8 +125,11 @@ class ReplyWriter:
     def _content_type(self) -> str:
         return self._make_encoder().content_type if self._session.request else "application/json"
 
-    def _headers(self, rendered: Rendered) -> dict[str, str]:
-        headers = {**rendered.headers, "x-sluice-policy": self.policy_header}
+    def _headers(self, rendered: Rendered, waits_for: str) -> dict[str, str]:
+        waits = {waiting.HEADER: waits_for} if waits_for else {}
+        if not rendered.status:
+            return waits
+        headers = {**rendered.headers, **waits, "x-sluice-policy": self.policy_header}
         if self._session.dropped:
             headers[dropped.HEADER] = dropped.header_value(self._session.dropped)
         return headers

@@ -12,6 +12,7 @@ import msgspec
 from policy.base import Judgement
 from policy.session.effects import JudgeRequest, SessionEffects, Wanted, WantedSegment
 from policy.session.session import Session
+from protocol.bytes import waiting
 from streams import layout
 from workers.policy.recorded_turns import field_of, tell
 
@@ -35,6 +36,7 @@ class Waits:
         "new_lookup",
         "open_asks",
         "open_commits",
+        "since",
     )
 
     def __init__(self) -> None:
@@ -49,6 +51,8 @@ class Waits:
         self.new_lookup: Wanted | None = None
         self.has_new = False
         """There is something that the worker has not begun to wait for."""
+        self.since = 0.0
+        """When the first of the `open_asks` was asked, on the monotonic clock."""
         self.is_looking = False
         """A lookup of recorded turns is under way."""
         self.last_checked = time.monotonic()
@@ -105,6 +109,17 @@ class Waits:
         """Note that the open fields are read again."""
         self.last_checked = now
 
+    def said(self, session: Session) -> str:
+        """Return what a keepalive may say that the client waits for. Where notices are not full it
+        must not learn that there are judges, and where the series may defer, when they are asked
+        again."""
+        form, asks = session.out.notices.form, self.open_asks.values()
+        if any(ask.is_for_people for ask in asks) and form != "silent":
+            return waiting.said("a person", time.monotonic() - self.since)
+        if asks and form == "full" and not session.may_defer:
+            return waiting.said("a judge", time.monotonic() - self.since)
+        return ""
+
     # --- of the session ---
 
     def add(self, effects: SessionEffects, session: Session, at: int) -> None:
@@ -128,6 +143,8 @@ class Waits:
             if value := self.facts.get(field):
                 _judge(session, ask, value, at)
             else:
+                if not self.open_asks:
+                    self.since = time.monotonic()
                 self.open_asks[field] = ask
                 self.new_asks.append(ask)
                 self.has_new = True
