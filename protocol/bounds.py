@@ -107,6 +107,10 @@ BEGINNING_BYTES = 4 * 2**20
 """A key begins calls with larger bodies one at a time."""
 MAX_KEY_CALLS = 2**31 - 1
 """The largest number of open calls that a key can be given."""
+MAX_RATIO = 200
+"""How many times its size a compressed body may open to."""
+MIN_KEEPALIVE_S = 5
+"""The fewest seconds between keepalives that a key can be given."""
 FIRST_KEEPALIVE_S = 8.0
 """How long the head of an answer waits for the true status; after it errors are frames. Coding
 agents give up a silent answer at 20 s."""

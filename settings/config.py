@@ -24,6 +24,7 @@ from protocol.bounds import (
     MAX_OUTPUT_BYTES,
     MAX_SEGMENTS,
     MAX_SERIES,
+    MIN_KEEPALIVE_S,
 )
 from protocol.debug import Debug
 from protocol.dialects.table import CLIENTS
@@ -167,7 +168,6 @@ class Setting:
         return self.option.replace("-", "_")
 
 
-MIN_KEEPALIVE_S = 5
 NEAR_END_DAYS = 7
 """How long before a key expires `sluice doctor` warns of it."""
 RIGHT_NAME = "is 1 to 64 letters, digits, `.`, `_` and `-`, and begins with a letter or a digit"

@@ -20,11 +20,12 @@ from db import dead_letters, missing_records
 from db.connections import TimedConnection, conninfo, statement_timeout_ms
 from db.migrations.primaries import SEEN
 from db.text import from_column, to_column
+from protocol.bounds import MIN_KEEPALIVE_S
 from protocol.conversations.earlier_turns import WantedCalls
 from protocol.debug import LONGEST_MIN, MOST_SWITCHES
 from protocol.errors import AuditUnavailable
 from protocol.records import to_text
-from settings.config import LISTS, MIN_KEEPALIVE_S, Key
+from settings.config import LISTS, Key
 
 ANSWER_S = 3.0
 _log = logging.getLogger(__name__)

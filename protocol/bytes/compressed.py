@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 
+from protocol.bounds import MAX_RATIO
 from protocol.errors import InvalidRequest, TooLarge
 
 if sys.version_info >= (3, 14):
@@ -19,8 +20,8 @@ else:
 CODINGS = ("gzip", "zstd")
 """The codings that can be opened, as `content-encoding` names them."""
 PIECE_BYTES = 64 * 1024
-MAX_RATIO, FREE_BYTES = 200, 64 * 1024
-"""A body may open to so many times its size; the first bytes are free."""
+_FREE_BYTES = 64 * 1024
+"""Which `MAX_RATIO` does not count."""
 _WINDOW_LOG = 23
 """8 MiB, the most that a sender may use in HTTP (RFC 9659)."""
 _Q = re.compile(r"\s*([!-~]+?)\s*(?:;\s*q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)\s*)?", re.IGNORECASE)
@@ -70,7 +71,7 @@ class Opener:
                 ) from None
             self._is_full = len(piece) == PIECE_BYTES and not self.is_over
             self._out += len(piece)
-            if self._out > max(FREE_BYTES, MAX_RATIO * self._in):
+            if self._out > max(_FREE_BYTES, MAX_RATIO * self._in):
                 raise TooLarge(
                     f"the body opens to more than {MAX_RATIO} times its size; send it without"
                     " content-encoding"
