@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Mapping
 from functools import partial
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from demo.server import DemoServer
@@ -182,7 +183,8 @@ class Upstreams:
         answer = _Answer(call, self._bus, door, DIALECTS[dispatch.dialect])
         try:
             if door is not None and door.upstream.breaker:
-                answer.permit = self._permit(name, call.key)
+                permit = self._breakers.ask(name, call.key, time.monotonic())
+                answer.permit = permit if isinstance(permit, Permit) else self._refuse(name, permit)
             answer.upstream = name
             if door is not None and not door.is_fixed:
                 await self._send_through(door, call, dispatch, answer)
@@ -199,7 +201,8 @@ class Upstreams:
                 answer,
                 when_again=answer.on_again if call.repeats else None,
             )
-            await answer.finish()
+            if answer.compressed is not None:
+                await answer.finish()
             if answer.status == 401:
                 self._log_refusal(call, name)
         except PipelineError as error:
@@ -213,12 +216,9 @@ class Upstreams:
             if shares is not None:
                 shares.give_back(call.key)
 
-    def _permit(self, name: str, key: str) -> Permit:
-        """Raises Overloaded where an upstream has failed too often to be asked now."""
-        permit = self._breakers.ask(name, key, time.monotonic())
-        if isinstance(permit, Permit):
-            return permit
-        after_s = math.ceil(permit)
+    def _refuse(self, name: str, rest_s: float) -> NoReturn:
+        """Raises Overloaded: this upstream has failed too often to be asked now."""
+        after_s = math.ceil(rest_s)
         self._bus.figures.add(Total.UPSTREAM_FAILURES, name, "left_alone")
         raise Overloaded(
             f"the upstream {name!r} failed too often and is left alone for a while; try again in"
@@ -246,7 +246,8 @@ class Upstreams:
             if not answer.is_stale:
                 break
             answer.begin_again()
-        await answer.finish()
+        if answer.compressed is not None:
+            await answer.finish()
         if answer.status in (401, 403):
             self._log_refusal(call, dispatch.upstream)
 
@@ -302,7 +303,7 @@ class _Answer:
         self._call, self._bus, self._door, self._dialect = call, bus, door, dialect
         self._most, self._mark = bus.limits.output_bytes, bus.limits.unsent_bytes
         self.status, self._retry_after, self._note = 0, "", ""
-        self._compressed: CompressedAnswer | None = None
+        self.compressed: CompressedAnswer | None = None
         self._error_kind = b""
         self._splitter: Splitter | None = None
         self._may_stream = False
@@ -350,26 +351,16 @@ class _Answer:
         )
         if not self.is_stale:
             self.asked = b""
-        self.came_to(str(status))
+        if status != 200 or (self.permit is not None and not self.permit.is_calm):
+            self.came_to(str(status))
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         self._call.upstream_headers = _passed_headers(
             status,
             headers,
             with_limits=self._door is not None and self._door.upstream.limit_headers,
         )
-        coding = headers.get(b"content-encoding", b"").strip().lower().decode("latin-1")
-        self._compressed = (
-            CompressedAnswer(
-                coding, partial(self.on_data, is_opened=True), self._call.flow, self._mark
-            )
-            if coding in CODINGS
-            else None
-        )
-        if status == 200 and self._compressed is None and coding not in ("", "identity"):
-            raise RemoteProtocolError(
-                "the upstream compressed its answer in a way that Sluice did not ask for",
-                code="upstream_encoding",
-            )
+        if (coding := headers.get(b"content-encoding")) is not None:
+            self._open(coding.strip().lower().decode("latin-1"))
         if self._dialect.error_kind_header:
             self._error_kind = headers.get(self._dialect.error_kind_header.encode(), b"").partition(
                 b":"
@@ -390,14 +381,25 @@ class _Answer:
         else:
             self._may_stream = framing == "sse" and wraps is None
 
+    def _open(self, coding: str) -> None:
+        """Take an answer of this coding. Raises RemoteProtocolError for an unknown one."""
+        if coding in CODINGS:
+            take = partial(self.on_data, is_opened=True)
+            self.compressed = CompressedAnswer(coding, take, self._call.flow, self._mark)
+        elif self.status == 200 and coding not in ("", "identity"):
+            raise RemoteProtocolError(
+                "the upstream compressed its answer in a way that Sluice did not ask for",
+                code="upstream_encoding",
+            )
+
     def on_data(
         self, data: bytes, line: UpstreamConnection | None = None, *, is_opened: bool = False
     ) -> None:
         """Take some of the body; `is_opened`: it came compressed and is plain now. Raises
         _TooLarge, RemoteProtocolError."""
-        if self._compressed is not None and not is_opened:
-            self._compressed.feed(data, line)
-            if self._compressed.came > self._most:
+        if self.compressed is not None and not is_opened:
+            self.compressed.feed(data, line)
+            if self.compressed.came > self._most:
                 # it may open to nothing
                 raise _TooLarge("the upstream's answer is larger than the limit")
             return
@@ -421,9 +423,9 @@ class _Answer:
         """The answer is complete."""
         call = self._call
         call.flow.forget_room()
-        if self._compressed is not None:
+        if self.compressed is not None:
             # the rest of it is opened first
-            self._compressed.leave()
+            self.compressed.leave()
             return
         if self.is_stale:
             return
@@ -451,16 +453,16 @@ class _Answer:
 
     def leave(self) -> None:
         """Nothing of this answer follows; its connection may be another call's by now."""
-        if self._compressed is not None:
-            self._compressed.leave()
+        if self.compressed is not None:
+            self.compressed.leave()
         self._call.flow.forget_room()
 
     async def finish(self) -> None:
-        """Take the rest of a compressed answer, of which all came; nothing for others. Raises
-        _TooLarge, RemoteProtocolError."""
-        if self._compressed is not None and not self.is_stale:
-            await self._compressed.finish()
-            self._compressed = None
+        """Take the rest of a compressed answer, of which all came. Raises _TooLarge,
+        RemoteProtocolError."""
+        if self.compressed is not None and not self.is_stale:
+            await self.compressed.finish()
+            self.compressed = None
             self.on_end()
 
 

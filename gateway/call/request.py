@@ -107,7 +107,9 @@ async def read_body(
     `expect` is called with the size that is known so far, `take` with the size of each part that
     is kept; both may refuse it. Raises RequestError.
     """
-    limit, opener = limits.body_bytes, _opener(named)
+    limit = limits.body_bytes
+    coding = named.get(b"content-encoding")
+    opener = _opener(coding) if coding is not None else None
     try:
         size = int(named.get(b"content-length", b"0"))
     except ValueError:
@@ -146,10 +148,10 @@ async def read_body(
             return b"".join(parts), digest.digest()
 
 
-def _opener(named: Headers) -> Opener | None:
+def _opener(written: bytes) -> Opener | None:
     """Return what opens a body of this content-encoding; None for a plain one. Raises
     UnsupportedEncoding."""
-    coding = named.get(b"content-encoding", b"identity").strip().lower().decode("latin-1")
+    coding = written.strip().lower().decode("latin-1")
     if coding == "identity":
         return None
     if coding not in CODINGS:
