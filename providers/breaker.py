@@ -2,7 +2,7 @@
 
 Pure: time is passed in, in seconds of a clock that never goes back. What each outcome means is in
 `OUTCOMES`. A key whose own requests fail stops that key; all keys are stopped by what no request
-can cause (no connection), or by failures of several keys.
+can cause (no connection), or by failures that are as many without those of the worst key.
 """
 
 import zlib
@@ -45,17 +45,19 @@ PROBE_S = 10.0
 """A probe that has no outcome by then lets another one go."""
 GOOD = 2
 """So many probes in a row must succeed."""
-MOST_KEYS = 200
-"""Keys of one upstream that are remembered, the newest."""
+MOST_NAMES = MOST_KEYS = 200
+"""Upstreams, and keys of each, that are remembered, the newest."""
 
 
 class Breaker:
-    """One upstream, for all keys or for one. `keys`: of how many keys requests must fail."""
+    """One upstream, for all keys or for one."""
 
-    def __init__(self, name: str, keys: int = 1) -> None:
-        self._name, self._keys = name, keys
-        self._parts: deque[tuple[int, list[int], set[str]]] = deque()
-        """Number of the part, requests and failed ones, keys of the failed."""
+    def __init__(self, name: str, *, is_shared: bool = False) -> None:
+        self._name, self._is_shared = name, is_shared
+        self._parts: deque[tuple[int, dict[str, list[int]]]] = deque()
+        """Number of the part; by key, requests and failed ones."""
+        self._had_turn = dict[str, float]()
+        """Until when keys that had a probe leave the next one to others."""
         self._unreached = self._openings = self._good = 0
         self._until = self._probe_until = self.opened_at = 0.0
         self.is_open = False
@@ -63,22 +65,26 @@ class Breaker:
         """It is not open, and nothing failed lately: until something does, successes are not
         counted."""
 
-    def rest_s(self, now: float) -> float:
-        """How long no request may go, 0 where one may."""
+    def rest_s(self, key: str, now: float) -> float:
+        """How long no request of this key may go, 0 where one may."""
         if not self.is_open:
             return 0.0
-        return max(self._until - now, self._probe_until - now, 0.0)
+        return max(max(self._until, self._probe_until, self._had_turn.get(key, 0.0)) - now, 0.0)
 
-    def begin(self, now: float) -> None:
-        """A request goes, which `rest_s` allowed."""
+    def begin(self, key: str, now: float, *, has_others: bool) -> None:
+        """A request goes, which `rest_s` allowed. `has_others`: other keys ask too, and are let go
+        first where this probe does not succeed: one key could else fail or cancel every probe."""
         if self.is_open:
             self._probe_until = now + PROBE_S
+            if has_others:
+                self._had_turn = {k: until for k, until in self._had_turn.items() if until > now}
+                self._had_turn[key] = now + 2 * PROBE_S
 
     def take(self, outcome: Outcome, key: str, begun: float, now: float) -> None:
         """A request that was begun at `begun` came to this."""
         if self.is_open:
             if begun >= self.opened_at and now >= self._until:
-                self._take_probe(outcome, now)
+                self._take_probe(outcome, key, now)
             return
         if outcome == "neutral":
             return
@@ -90,29 +96,40 @@ class Breaker:
             self._unreached = 0
             return
         if not self._parts or self._parts[-1][0] != part:
-            self._parts.append((part, [0, 0], set()))
-        _, counts, keys = self._parts[-1]
+            self._parts.append((part, {}))
+        counts = self._parts[-1][1].setdefault(key, [0, 0])
         counts[0] += 1
         counts[1] += bad
-        if bad:
-            keys.add(key)
         self._unreached = self._unreached + 1 if outcome == "unreached" else 0
         if self._unreached >= IN_A_ROW or (bad and self._is_bad()):
             self._open(now)
 
     def _is_bad(self) -> bool:
-        asked, failed = (sum(counts[at] for _, counts, _ in self._parts) for at in (0, 1))
-        keys = set[str]().union(*(keys for *_, keys in self._parts))
-        return asked >= LEAST and failed >= asked * SHARE and len(keys) >= self._keys
+        by_key = dict[str, list[int]]()
+        for _, keys in self._parts:
+            for key, (asked, failed) in keys.items():
+                counts = by_key.setdefault(key, [0, 0])
+                counts[0] += asked
+                counts[1] += failed
+        every = list(by_key.values())
+        worst = max(every, key=lambda counts: counts[1])
+        every.remove(worst)
+        return _are_bad([worst, *every], LEAST) and (
+            not self._is_shared or _are_bad(every, LEAST // 2)
+        )
 
-    def _take_probe(self, outcome: Outcome, now: float) -> None:
+    def _take_probe(self, outcome: Outcome, key: str, now: float) -> None:
         self._probe_until = 0.0
         if outcome in ("failed", "unreached"):
             self._open(now)
+            if key in self._had_turn:
+                self._had_turn[key] = self._until + PROBE_S
         elif outcome == "ok":
+            self._had_turn.pop(key, None)
             self._good += 1
             if self._good >= GOOD:
                 self.is_open, self.is_calm, self._openings = False, True, 0
+                self._had_turn.clear()
 
     def _open(self, now: float) -> None:
         self.is_open, self.is_calm = True, False
@@ -128,6 +145,11 @@ class Breaker:
     def state(self, now: float) -> int:
         """Return 0 where requests go, 1 where one may try, 2 where none may."""
         return 0 if not self.is_open else 2 if now < self._until else 1
+
+
+def _are_bad(every: list[list[int]], least: int) -> bool:
+    asked, failed = (sum(counts[at] for counts in every) for at in (0, 1))
+    return asked >= least and failed >= asked * SHARE
 
 
 Pair = tuple[Breaker, Breaker]
@@ -176,10 +198,10 @@ class Breakers:
             pair = self._add(name, key)
         shared, own = pair
         if not (shared.is_calm and own.is_calm):
-            if (rest_s := max(shared.rest_s(now), own.rest_s(now))) > 0:
+            if (rest_s := max(shared.rest_s(key, now), own.rest_s(key, now))) > 0:
                 return rest_s
-            shared.begin(now)
-            own.begin(now)
+            shared.begin(key, now, has_others=len(self._pairs[name]) > 1)
+            own.begin(key, now, has_others=False)
         return Permit(pair, key, now)
 
     def _add(self, name: str, key: str) -> Pair:
@@ -187,7 +209,10 @@ class Breakers:
         if len(keys) >= MOST_KEYS:
             del keys[next(iter(keys))]
         if name not in self._shared:
-            self._shared[name] = Breaker(f"{self._process} {name}", keys=2)
+            if len(self._shared) >= MOST_NAMES:
+                oldest = next(iter(self._shared))
+                del self._shared[oldest], self._pairs[oldest]
+            self._shared[name] = Breaker(f"{self._process} {name}", is_shared=True)
         keys[key] = self._shared[name], Breaker(f"{self._process} {name} {key}")
         return keys[key]
 

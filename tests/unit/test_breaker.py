@@ -8,6 +8,7 @@ from providers.breaker import (
     LEAST,
     LONGEST_S,
     MOST_KEYS,
+    MOST_NAMES,
     PROBE_S,
     WINDOW_S,
     Breakers,
@@ -107,6 +108,33 @@ def test_one_key_stops_itself_alone() -> None:
     world.wait("hostile")
     assert world.ask("hostile") is not None
     world.come_to("200", "innocent", times=20)
+    # nor by one failure of another key
+    world = World()
+    world.come_to("500", "hostile", times=LEAST)
+    world.come_to("200", "innocent", times=LEAST - 1)
+    world.come_to("503", "innocent")
+    assert world.state == 0 and world.ask("innocent") is not None
+
+
+@pytest.mark.parametrize("outcome", ["500", "cancelled", ""])
+def test_one_key_cannot_have_every_probe(outcome: str) -> None:
+    """It asks ten times as often as the other, and its probes fail, are cancelled or have no
+    end."""
+    world = World()
+    for number in range(5):
+        world.come_to("upstream_refused", f"k{number}")
+    took, ends_at, begun = 0, 0.0, world.now
+    hostile: Permit | None = None
+    while world.state and world.now < begun + 300:
+        for _ in range(10):
+            world.now += 0.1
+            if hostile is not None and outcome and world.now >= ends_at:
+                hostile.done(outcome, world.now)
+            if (asked := world.ask("hostile")) is not None:
+                hostile, ends_at, took = asked, world.now + PROBE_S - 0.5, took + 1
+        if (permit := world.ask("innocent")) is not None:
+            permit.done("200", world.now)
+    assert took == 1 and world.state == 0 and world.now < begun + 45
 
 
 def test_failures_of_several_keys_and_no_connection_stop_all() -> None:
@@ -143,8 +171,11 @@ def test_a_success_of_before_changes_nothing_and_old_failures_are_forgotten() ->
     assert world.state == 0
 
 
-def test_keys_are_bounded() -> None:
+def test_keys_and_names_are_bounded() -> None:
     world = World()
     for number in range(3 * MOST_KEYS):
         world.come_to("200", str(number))
     assert len(world.breakers._pairs["u"]) == MOST_KEYS
+    for number in range(3 * MOST_NAMES):
+        world.breakers.ask(str(number), "a", world.now)
+    assert len(world.breakers._pairs) == len(world.breakers.states(world.now)) == MOST_NAMES
