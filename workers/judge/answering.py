@@ -97,5 +97,6 @@ class Judge:
             facts=trial.facts,
         )
         if self._cache is not None:
-            self._cache.keep(question, judgement)
+            # what a fallback said is no answer of the model that was wanted
+            self._cache.keep(msgspec.structs.replace(question, model=judgement.model), judgement)
         return judgement

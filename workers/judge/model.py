@@ -183,7 +183,7 @@ class JudgeModels:
         self._forms = LearnedForms()
         self._doors: dict[str, Door] = {}
         self.breakers = Breakers(f"{socket.gethostname()} {os.getpid()}")
-        """By upstream, and of one upstream by model."""
+        """By model."""
         self._pool = Pool(
             connect_s=config.limits.connect_s, first_byte_s=_SILENT_S, idle_s=_SILENT_S
         )
@@ -261,7 +261,7 @@ class JudgeModels:
         """Raises JudgeUnavailable where a model has failed too often to be asked now."""
         if not self._config.upstreams[name].breaker:
             return Permit(None, model, time.monotonic())
-        permit = self.breakers.ask(name, model, time.monotonic())
+        permit = self.breakers.ask(model, "", time.monotonic())
         if isinstance(permit, Permit):
             return permit
         raise JudgeUnavailable(

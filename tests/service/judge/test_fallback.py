@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from policy.base import Judgement
 from policy.session.effects import JudgeRequest
 from streams import layout
+from streams.connection import Connection
 from tests.support.upstreams.judging import (
     GOOD,
     Upstream,
@@ -19,6 +21,7 @@ from tests.support.upstreams.judging import (
 )
 from tests.support.waiting import wait_until
 from workers.judge.answering import Judge
+from workers.judge.cache import CachedJudgements
 
 
 @contextlib.asynccontextmanager
@@ -54,6 +57,8 @@ async def test_a_model_that_fails_is_left_alone(redis_url: str, upstream: Upstre
         upstream.answers = [(200, openai_answer(GOOD))]
         other = JudgeRequest(layout.new_call_id(), 0, 0, question("gpt-y"))
         assert (await judge.judge(other, 20)).error == ""
+        states = judge.models.breakers.states(time.monotonic())
+        assert states["gpt-x"] > 0 and states["gpt-y"] == 0
 
 
 async def test_another_model_answers_and_is_named(redis_url: str, upstream: Upstream) -> None:
@@ -72,6 +77,22 @@ async def test_another_model_answers_and_is_named(redis_url: str, upstream: Upst
         # the first is not asked any more
         last = await ask(judge, "claude-x")
         assert (last.model, last.attempts, len(upstream.seen)) == ("claude-x", 1, asked + 1)
+
+
+async def test_its_answers_are_not_kept_for_the_first(
+    redis_url: str, connection: Connection, upstream: Upstream
+) -> None:
+    cache, asked = CachedJudgements(connection), question("gpt-x")
+    asked = msgspec.structs.replace(asked, fallback="claude-x", cache="key:text")
+    judge = Judge(runtime(redis_url, upstream), cache)
+    try:
+        fails(upstream)
+        request = JudgeRequest(layout.new_call_id(), 0, 0, asked)
+        assert (await judge.judge(request, 20)).model == "claude-x"
+        upstream.answers, upstream.refuses = [(200, openai_answer(GOOD))], lambda _: None
+        assert (await judge.judge(request, 20)).model == "gpt-x"
+    finally:
+        await judge.models.close()
 
 
 async def test_a_silent_model_has_half_of_the_time(redis_url: str, upstream: Upstream) -> None:
