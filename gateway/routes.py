@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from db.keyring import KeyRing, refusal
-from gateway import call_figures, descriptors, index_page, listing, timers
+from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission
 from gateway.asgi import Message, Receive, Scope, Send
 from gateway.bus import Bus
@@ -341,7 +341,7 @@ class Gateway:
                 self._watch(call, receive), name="client watch"
             )
         # of a compressed answer nothing can be written past its handler
-        may_write = link is not None and not isinstance(send, GzipSend)
+        may_write = link is not None and type(send) is not GzipSend
         relay = Relay(call, self.upstreams, send, link.write if link and may_write else None)
         try:
             await relay.run()
@@ -362,7 +362,7 @@ class Gateway:
                         else "client_gone"
                     )
                 )
-                call_figures.ended(self.bus.figures, call)
+                self.bus.ended.note(call)
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
 

@@ -351,7 +351,8 @@ class _Answer:
         )
         if not self.is_stale:
             self.asked = b""
-        if status != 200 or (self.permit is not None and not self.permit.is_calm):
+        permit = self.permit
+        if status != 200 or (permit is not None and not permit.is_calm()):
             self.came_to(str(status))
         self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         self._call.upstream_headers = _passed_headers(
@@ -413,6 +414,7 @@ class _Answer:
         if self._splitter is None:
             self._body.append(data)
         elif events := self._splitter.feed(data):
+            call.received += len(events)
             call.appender.append("chunks", events)
             self._bus.append(call)
             if line is not None and call.flow.backlog_bytes() > self._mark:
@@ -431,9 +433,11 @@ class _Answer:
             return
         if self._splitter is not None:
             if remainder := self._splitter.finish():
+                call.received += len(remainder)
                 call.appender.append("chunks", remainder)
             call.appender.append("eof", text=self._note)
         elif self.status == 200:
+            call.received += 1
             call.appender.append("body", [b"".join(self._body)], text=self._note)
         else:
             answer = b"".join(self._body)

@@ -165,10 +165,10 @@ class Permit:
     def __init__(self, pair: Pair | None, key: str, now: float) -> None:
         self._pair, self._key, self.begun = pair, key, now
 
-    @property
     def is_calm(self) -> bool:
         """Need a success not be said?"""
-        return self._pair is None or (self._pair[0].is_calm and self._pair[1].is_calm)
+        pair = self._pair
+        return pair is None or (pair[0].is_calm and pair[1].is_calm)
 
     def done(self, outcome: str, now: float) -> None:
         """`outcome`: a code of a failure or a status, as in `OUTCOMES`."""

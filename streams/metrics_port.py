@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 MOST_BYTES = 8 * 1024
 MOST_CONNECTIONS = 16
 ANSWER_S = 5.0
-LAG_EVERY_S, LAGS = 0.25, 60
+LAG_EVERY_S, LAGS = 1.0, 15
 HEAD = (
     b"HTTP/1.1 %b\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n"
@@ -70,6 +70,11 @@ class Exposition:
         from prometheus_client import core
 
         figures = self._figures
+        gauges = defaultdict[Now, list[tuple[Labels, float]]](list)
+        # first: some count what was only noted
+        for read in (self._own, *figures.reads):
+            for now, labels, number in read():
+                gauges[now].append((labels, number))
         for total, counts in figures.totals.items():
             yield _family(core.CounterMetricFamily, total, counts.items())
         for span, spans in figures.spans.items():
@@ -78,10 +83,6 @@ class Exposition:
                 upto = zip((*map(str, BUCKETS), "+Inf"), accumulate(buckets[:-1]), strict=True)
                 family.add_metric(labels, list(upto), buckets[-1])
             yield family
-        gauges = defaultdict[Now, list[tuple[Labels, float]]](list)
-        for read in (self._own, *figures.reads):
-            for now, labels, number in read():
-                gauges[now].append((labels, number))
         for now, lines in gauges.items():
             yield _family(core.GaugeMetricFamily, now, lines)
 

@@ -23,7 +23,6 @@ class Appender:
         "_report",
         "_unprocessed",
         "channel",
-        "chunks",
         "closed",
         "commands",
         "is_lost",
@@ -40,8 +39,6 @@ class Appender:
         self.stream_key, self.channel = layout.call_key(call_id), layout.chunk_channel(call_id)
         self.commands = Append(self.stream_key, self.channel, layout.BLOB)
         self.seq = 1
-        self.chunks = 0
-        """How many were queued."""
         self.pending: list[tuple[EntryKind, list[bytes], int, str]] = []
         """What is queued and Redis was not asked to take."""
         self._unprocessed: deque[tuple[int, int]] = deque()
@@ -70,7 +67,6 @@ class Appender:
         if self.closed:
             return
         chunks = chunks or []
-        self.chunks += len(chunks)
         if self._observer is not None:
             self._observer.queued(kind, chunks, number, text)
         self.closed = kind == "closed"

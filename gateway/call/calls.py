@@ -61,6 +61,8 @@ class OpenCall:
         self.upstream_headers: dict[str, str] = {}
         """The upstream's headers for the client: when to retry, and its rate limits if a setting
         passes them on."""
+        self.received = 0
+        """Chunks that the upstream sent."""
         self.attempt_since = 0.0
         """When the upstream's last attempt failed, on the monotonic clock, while another is waited
         for."""

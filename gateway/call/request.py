@@ -101,8 +101,8 @@ async def read_body(
     expect: Callable[[int], None],
     take: Callable[[int], None],
 ) -> tuple[bytes, bytes]:
-    """Return the request body, opened where it is compressed, and its hash: what policies read, what is recorded and what is sent
-    is held to it.
+    """Return the request body, opened where it is compressed, and its hash: what policies read,
+    what is recorded and what is sent is held to it.
 
     `expect` is called with the size that is known so far, `take` with the size of each part that
     is kept; both may refuse it. Raises RequestError.
@@ -127,10 +127,11 @@ async def read_body(
         if message["type"] == "http.disconnect":
             raise InvalidRequest("the client closed the connection")
         part = message.get("body", b"")
-        came += len(part)
-        if came > limit:
-            # also of a compressed body: it may open to nothing
-            raise _too_large(limit)
+        if opener is not None:
+            came += len(part)
+            if came > limit:
+                # it may open to nothing
+                raise _too_large(limit)
         for piece in (part,) if opener is None else opener.feed(part):
             if opener is not None and size // _STEP_BYTES != (size + len(piece)) // _STEP_BYTES:
                 # a few bytes may open to megabytes: others' calls go on between
