@@ -11,7 +11,6 @@ from typing import Any
 
 from gateway.appends import Appends
 from gateway.call.calls import OpenCall
-from gateway.call_figures import EndedCalls
 from gateway.heartbeat import Heartbeat
 from gateway.reply_stream import Replies
 from gateway.starts import Starts
@@ -46,7 +45,6 @@ class Bus:
         self.gateway, self.limits, self.shards = gateway, limits, shards
         self.calls: dict[str, OpenCall] = {}
         self.figures = Figures()
-        self.ended = EndedCalls(self.figures)
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)

@@ -9,7 +9,7 @@ that is refused costs one look into a dictionary more.
 import asyncio
 from collections import Counter
 
-from gateway import call_figures
+from gateway.call import figures
 from protocol.debug import MAX_PAIRS, DoorCount
 from protocol.errors import PipelineError
 from streams.debug_lines import DebugLines
@@ -34,7 +34,7 @@ class Refusals:
     def refused(self, key: str, error: PipelineError) -> None:
         """Count a refused request."""
         self._figures.add(Total.REFUSED, error.error_code)
-        call_figures.failed(self._figures, error)
+        figures.failed(self._figures, error)
         pair = key, f"{error.http_status} {error.error_code}"
         if pair not in self._sums and len(self._sums) >= MAX_PAIRS:
             pair = OTHERS

@@ -19,6 +19,8 @@ from gateway.asgi import Message, Receive, Scope, Send
 from gateway.bus import Bus
 from gateway.call.allowed_calls import AllowedCalls
 from gateway.call.calls import OpenCall
+from gateway.call.compressed_sending import GzipSend
+from gateway.call.figures import NotedCalls
 from gateway.call.request import (
     BETAS,
     client_betas,
@@ -28,7 +30,6 @@ from gateway.call.request import (
     read_timeout,
 )
 from gateway.call.traffic_lines import TrafficLines
-from gateway.compressed_sending import GzipSend
 from gateway.debug_choice import Switches
 from gateway.http_limits import LINK, Link
 from gateway.policy_sets import PolicySets
@@ -105,6 +106,7 @@ class Gateway:
         self.upstreams, self.status, self._audit = upstreams, status, audit
         self._door = door
         self.draining, self.refusals = False, Refusals(bus.figures)
+        self._ended = NotedCalls(bus.figures)
         self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
         self._most_connections = descriptors.limit() - descriptors.reserved(config)
@@ -362,7 +364,7 @@ class Gateway:
                         else "client_gone"
                     )
                 )
-                self.bus.ended.note(call)
+                self._ended.note(call)
                 self.bus.end(call, reason)
                 del self.bus.calls[call.id]
 

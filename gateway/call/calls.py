@@ -61,11 +61,6 @@ class OpenCall:
         self.upstream_headers: dict[str, str] = {}
         """The upstream's headers for the client: when to retry, and its rate limits if a setting
         passes them on."""
-        self.received = 0
-        """Chunks that the upstream sent."""
-        self.attempt_since = 0.0
-        """When the upstream's last attempt failed, on the monotonic clock, while another is waited
-        for."""
         self._keepalive: Reply | None = None
         """The worker's last keepalive, if it came too early to be written and nothing has come
         since."""
@@ -163,8 +158,6 @@ class OpenCall:
             self._keepalive = None
             self.order.take_keepalive(reply)
             words = waiting.checked(reply.headers.get(waiting.HEADER, ""))
-            if not words and self.attempt_since:
-                words = waiting.said("another attempt", now - self.attempt_since)
             self.outgoing.add_keepalive(self.order.expected, words)
 
     def begin_answer(self) -> None:

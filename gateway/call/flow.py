@@ -11,11 +11,12 @@ class FlowControl:
     """Stops the reading of an upstream while too much of its answer waits. Never looks at released
     bytes: a held tool call would deadlock."""
 
-    __slots__ = ("_appender", "_outgoing", "_received_bytes", "_room", "is_awaited")
+    __slots__ = ("_appender", "_outgoing", "_received_bytes", "_room", "chunks", "is_awaited")
 
     def __init__(self, outgoing: Outgoing, appender: Appender) -> None:
         self._outgoing, self._appender = outgoing, appender
-        self._received_bytes = 0
+        self._received_bytes = self.chunks = 0
+        """`chunks`: how many the upstream sent."""
         self._room: tuple[int, Callable[[], None]] | None = None
         self.is_awaited = False
         """Does somebody wait for room?"""

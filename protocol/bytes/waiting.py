@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-Cause = Literal["a judge", "a person", "another attempt"]
+Cause = Literal["a judge", "a person"]
 HEADER = "x-sluice-waiting"
-_SAID = re.compile(r"(?:a judge|a person|another attempt), \d{1,5} s")
+_SAID = re.compile(r"(?:a judge|a person), \d{1,5} s")
 
 
 def said(cause: Cause, seconds: float) -> str:

@@ -26,7 +26,7 @@ from streams import heartbeats, layout, lifecycle, metrics_port
 from streams.connection import Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Start
-from streams.metrics import Now, Total
+from streams.metrics import Total
 from streams.metrics_port import Exposition
 from streams.scripts import Claimed
 from workers import process
@@ -88,8 +88,6 @@ class PolicyWorker:
         )
         self._leases = Leases(self._redis, self.calls, self._claims, config, self.name)
         self._stopping = asyncio.Event()
-        figures = self.calls.figures.figures
-        figures.reads.append(lambda: [(Now.HELD_CALLS, (), len(self.calls.values()))])
 
     # --- life ---
 

@@ -31,7 +31,7 @@ def states(upstreams: Mapping[str, int]) -> Iterator[Sample]:
         yield Now.UPSTREAM_STATE, (name,), state
 
 
-class EndedCalls:
+class NotedCalls:
     """Calls that are over, noted as each ends and counted together: at a scrape, and when there are
     many."""
 
@@ -47,7 +47,7 @@ class EndedCalls:
         if order.error is not None:
             failed(self._figures, order.error)
         now, begun = time.monotonic(), call.started
-        self._noted.append((order.upstream, call.received, order.head_at - begun, now - begun))
+        self._noted.append((order.upstream, call.flow.chunks, order.head_at - begun, now - begun))
         if len(self._noted) >= MOST_NOTED:
             self.count()
 
