@@ -362,7 +362,7 @@ class Decision:
         asked = self.asked_people
         block = self._call.block
         requests = [
-            JudgeRequest(info.call_id, block, step, question, 0, asked is not None)
+            JudgeRequest(info.call_id, block, step, question, 0, asked is not None, info.key_id)
             for step, question in self.questions.items()
         ]
         if asked is None:

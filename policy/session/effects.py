@@ -73,6 +73,8 @@ class JudgeRequest(msgspec.Struct, frozen=True):
     """Asked again where a judge died over it."""
     is_for_people: bool = False
     """People answer it, by the record that goes with it, and no judge does."""
+    key_id: str = ""
+    """Of the key whose call it is: if its questions make a model fail, that is its own affair."""
 
 
 class SessionEffects(msgspec.Struct):

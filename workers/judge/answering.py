@@ -69,7 +69,7 @@ class Judge:
                 if question.model == DEMO_JUDGE:
                     trial.attempts, trial.reply = 1, demo_judge.answer(question)
                 else:
-                    await self.models.ask(question, trial, left_s)
+                    await self.models.ask(question, trial, left_s, ask.key_id)
             probability, explanation = parse_reply(trial.reply, question.nonce)
         except TimeoutError:
             error = "deadline"

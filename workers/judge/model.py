@@ -194,23 +194,25 @@ class JudgeModels:
         for door in self._doors.values():
             await door.close()
 
-    async def ask(self, question: JudgeQuestion, trial: Trial, left_s: float) -> None:
-        """Ask until there is a reply, which goes into `trial`. A model that has a `fallback` gets
-        half of the time, which is the caller's to keep; then that is asked.
+    async def ask(
+        self, question: JudgeQuestion, trial: Trial, left_s: float, key: str = ""
+    ) -> None:
+        """Ask for a call of this key until there is a reply, which goes into `trial`. A model that
+        has a `fallback` gets half of the time, which is the caller's to keep; then that is asked.
 
         Raises JudgeUnavailable, JudgementInvalid.
         """
         trial.model, fallback = question.model, question.fallback
         try:
             async with asyncio.timeout(left_s / 2 if fallback else None):
-                await self._ask(question, trial)
+                await self._ask(question, trial, key)
         except (JudgeUnavailable, TimeoutError):
             if not fallback:
                 raise
             trial.model = fallback
-            await self._ask(msgspec.structs.replace(question, model=fallback), trial)
+            await self._ask(msgspec.structs.replace(question, model=fallback), trial, key)
 
-    async def _ask(self, question: JudgeQuestion, trial: Trial) -> None:
+    async def _ask(self, question: JudgeQuestion, trial: Trial, key: str) -> None:
         """Ask one model until there is a reply.
 
         Raises JudgeUnavailable after the last attempt, at once where asking again cannot help;
@@ -228,7 +230,7 @@ class JudgeModels:
             body = judge_forms.request_body(upstream.dialect, question, asking)
             try:
                 async with pace.turn():
-                    permit = self._permit(name, question.model)
+                    permit = self._permit(name, question.model, key)
                     trial.attempts += 1
                     status, answer = await self._post(name, upstream, question.model, body, permit)
             except _Busy as error:
@@ -257,11 +259,11 @@ class JudgeModels:
                     f"the judge's upstream answered with status {status}{_in_forms(asking)}"
                 )
 
-    def _permit(self, name: str, model: str) -> Permit:
+    def _permit(self, name: str, model: str, key: str) -> Permit:
         """Raises JudgeUnavailable where a model has failed too often to be asked now."""
         if not self._config.upstreams[name].breaker:
-            return Permit(None, model, time.monotonic())
-        permit = self.breakers.ask(model, "", time.monotonic())
+            return Permit(None, key, time.monotonic())
+        permit = self.breakers.ask(model, key, time.monotonic())
         if isinstance(permit, Permit):
             return permit
         raise JudgeUnavailable(

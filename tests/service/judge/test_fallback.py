@@ -61,6 +61,24 @@ async def test_a_model_that_fails_is_left_alone(redis_url: str, upstream: Upstre
         assert states["gpt-x"] > 0 and states["gpt-y"] == 0
 
 
+async def test_a_key_that_makes_a_model_fail_stops_itself_alone(
+    redis_url: str, upstream: Upstream
+) -> None:
+    async with opened(redis_url, upstream) as judge:
+
+        async def asked_by(key: str) -> Judgement:
+            ask = JudgeRequest(layout.new_call_id(), 0, 0, question("gpt-x"), key_id=key)
+            return await judge.judge(ask, 20)
+
+        upstream.answers = [(503, {})]
+        for _ in range(4):
+            await asked_by("hostile")
+        assert (await asked_by("hostile")).attempts == 0
+        upstream.answers = [(200, openai_answer(GOOD))]
+        assert (await asked_by("innocent")).error == ""
+        assert (await asked_by("hostile")).attempts == 0
+
+
 async def test_another_model_answers_and_is_named(redis_url: str, upstream: Upstream) -> None:
     async with opened(redis_url, upstream) as judge:
         fails(upstream)
