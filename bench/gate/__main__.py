@@ -14,48 +14,47 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import uvloop
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.gate import dialects, live, paths
+from bench.gate import callgrind, live, paths
 from bench.gate.bounds import BOUNDS, Figure, kind_of
 
 
 def measure() -> tuple[dict[str, float], str]:
     """All figures by name, and why those of callgrind are not among them (empty where they are)."""
     found: dict[str, float] = {}
-    reason = paths.why_not_counted()
+    reason = callgrind.why_not_counted()
     with tempfile.TemporaryDirectory(prefix="sluice-gate-") as folder:
         # beside the start and the counts, which do not mind; what depends on time waits for its end
-        counting = None if reason else paths.counting(Path(folder))
+        counting = None if reason else callgrind.counting(Path(folder))
         try:
             found |= uvloop.run(
                 live.measure(lambda: counting is None or counting.poll() is not None, is_past)
             )
             if counting is not None:
-                found |= {
-                    f"a worker's path, instructions: {name}": n
-                    for name, n in paths.counted(counting, Path(folder)).items()
-                }
-        except paths.NotCounted as error:
+                found |= callgrind.counted(counting, Path(folder))
+        except callgrind.NotCounted as error:
             reason = str(error)
         finally:
             if counting is not None:
                 counting.kill()
                 counting.wait()
     timed = _timed()
-    if past(timed):
+    for _ in range(live.MORE):
+        if not past(timed):
+            break
         again = _timed()
         timed = {name: min(n, again[name]) for name, n in timed.items()}
     return found | timed, reason
 
 
 def _timed() -> dict[str, float]:
-    found = {f"a worker's path, CPU: {name}": n for name, n in paths.timed().items()}
-    return found | {f"beside chat/completions: {name}": n for name, n in dialects.beside().items()}
+    return {f"a worker's path, CPU: {name}": n for name, n in paths.timed().items()}
 
 
 def is_past(name: str, found: float) -> bool:
@@ -87,7 +86,8 @@ def show(found: Mapping[str, float], reason: str) -> None:
     """Print the figures beside their bounds."""
     table = Table(box=box.SIMPLE, padding=(0, 1), pad_edge=False)
     for column in "", "found", "measured", "bound":
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+        justify: Literal["left", "right"] = "right" if column else "left"
+        table.add_column(column, justify=justify, no_wrap=True, min_width=9 if column else None)
     for name, n in found.items():
         figure = BOUNDS.get(name, Figure(n, kind_of(name)))
         table.add_row(

@@ -5,9 +5,7 @@ The streams are made here, with the fields that providers send with each chunk; 
 chat/completions and of Responses read them.
 """
 
-import gc
 import json
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,33 +13,23 @@ from bench.gate.paths import Case
 from protocol.bytes import eventstream
 
 _WORDS = ("The ", "quick ", "brown ", "fox ", "jumps ", "over ")
-_CHUNKS, _TURNS = 150, 40
+_CHUNKS = 60
 _PADDING = "abcdefghijklmnop"
 
 
-def beside() -> dict[str, float]:
-    """Return the multiples: the best of many turns of each, which take turns."""
-    found: dict[str, float] = {}
-    gc.collect()
-    gc.disable()
-    try:
-        for name, together in (("chunks that come alone", 1), ("16 chunks together", 16)):
-            cases = {"": Case("openai", "openai", _chat(), together=together)} | {
-                f"{client} from {upstream}": Case(client, upstream, make(), together=together)
-                for client, upstream, make in _DIRECTIONS
-            }
-            best = dict.fromkeys(cases, float("inf"))
-            for _ in range(_TURNS):
-                for key, case in cases.items():
-                    began = time.process_time_ns()
-                    end = case()
-                    best[key] = min(best[key], time.process_time_ns() - began)
-                    assert end == "complete", f"a call ended {end!r}"
-            found |= {f"text, {name}: {key}": n / best[""] for key, n in best.items() if key}
-            gc.collect()
-    finally:
-        gc.enable()
+def cases() -> dict[str, Case]:
+    """A call of each direction, by its name; `reference` has the names of chat/completions'."""
+    found = dict[str, Case]()
+    for how, together in (("chunks that come alone", 1), ("16 chunks together", 16)):
+        for client, upstream, make in _DIRECTIONS:
+            name = f"text, {how}: {client} from {upstream}"
+            found[name] = Case(client, upstream, make(), together=together)
     return found
+
+
+def reference(name: str) -> str:
+    """The name of the call that this one is measured beside: chat/completions on both sides."""
+    return f"{name.rpartition(': ')[0]}: {_DIRECTIONS[0][0]} from {_DIRECTIONS[0][1]}"
 
 
 def _event(value: Mapping[str, Any], name: str = "") -> bytes:
@@ -174,6 +162,7 @@ def _converse() -> list[bytes]:
 
 
 _DIRECTIONS: tuple[tuple[str, str, Callable[[], list[bytes]]], ...] = (
+    ("openai", "openai", _chat),
     ("openai", "responses", _responses),
     ("openai", "gemini", _gemini),
     ("openai", "converse", _converse),

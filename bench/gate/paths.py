@@ -4,23 +4,13 @@ release and its records.
 Measured over streams from tests/fixtures, as a multiple of a reference: what it takes to parse the
 same chunks with the standard library, put their text together and write it out again. The reference
 shares no code with Sluice, and both see the same machine and the same Python. Two measures: CPU
-time, the best of many short turns (everywhere), and instructions, exact (callgrind, x86-64).
-
-`python -m bench.gate.paths` under `valgrind --tool=callgrind --instr-atstart=no` counts
-instructions; `counted` does that.
+time, the best of many short turns (everywhere), and instructions, exact (bench/gate/callgrind.py).
 """
 
-import ctypes
 import gc
 import hashlib
 import json
-import mmap
-import os
-import platform
 import re
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -75,10 +65,6 @@ TOOLS = "whole calls with tools"
 COMMANDS = "whole calls with commands under the default policies"
 Counted = dict[str, float]
 Series = tuple[list[Policy], str]
-
-
-class NotCounted(Exception):
-    """Valgrind is there but does not run this Python."""
 
 
 class Case:
@@ -281,7 +267,7 @@ def _read(value: object, texts: list[str]) -> None:
         texts.append(value)
 
 
-def _runs(found: Sequence[Case]) -> tuple[Callable[[], object], Callable[[], object]]:
+def runs(found: Sequence[Case]) -> tuple[Callable[[], object], Callable[[], object]]:
     """The calls, and their reference."""
 
     def ours() -> None:
@@ -310,7 +296,7 @@ def timed() -> Counted:
         for name, found in cases(25).items():
             if name in (TOOLS, COMMANDS):
                 continue
-            ours, theirs = _runs(found)
+            ours, theirs = runs(found)
             best = [float("inf")] * 2
             for _ in range(_TURNS):
                 for number, run in enumerate((ours, theirs)):
@@ -322,95 +308,3 @@ def timed() -> Counted:
     finally:
         gc.enable()
     return ratios
-
-
-# --- instructions ---
-
-_CODE = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
-"""A client request, as valgrind.h has it for x86-64: the four rotations do nothing on a processor,
-and valgrind reads them as a call to itself with the address in rax. It is the one way to begin and
-end counting exactly; counting the imports too would take 20 s."""
-_ZERO, _DUMP_AT, _START, _STOP = (0x43540000 + n for n in (1, 3, 4, 5))
-
-
-class _Callgrind:
-    """Client requests to the callgrind that this process runs in."""
-
-    def __init__(self) -> None:
-        self._page = mmap.mmap(
-            -1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
-        )
-        self._page.write(_CODE)
-        kind = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64 * 6))
-        self._call = kind(ctypes.addressof(ctypes.c_char.from_buffer(self._page)))
-
-    def request(self, code: int, text: bytes = b"") -> None:
-        held = ctypes.create_string_buffer(text)
-        self._call(ctypes.pointer((ctypes.c_uint64 * 6)(code, ctypes.addressof(held), 0, 0, 0, 0)))
-
-    def count(self, name: str, run: Callable[[], object]) -> None:
-        """Write what `run` takes into a file of its own, under `name`."""
-        run()  # what Python learns about code that it runs for the first time is not counted
-        self.request(_START)
-        self.request(_ZERO)
-        run()
-        self.request(_DUMP_AT, name.encode())
-        self.request(_STOP)
-
-
-def why_not_counted() -> str:
-    """Why instructions cannot be counted here; empty where they can."""
-    if shutil.which("valgrind") is None:
-        return "valgrind is not installed"
-    return (
-        "" if platform.machine() in ("x86_64", "AMD64") else f"not written for {platform.machine()}"
-    )
-
-
-def counting(folder: Path) -> "subprocess.Popen[str]":
-    """Begin to count instructions, in a process of its own."""
-    valgrind = [
-        "valgrind",
-        "--tool=callgrind",
-        "--instr-atstart=no",
-        f"--callgrind-out-file={folder}/out",
-    ]
-    return subprocess.Popen(
-        [*valgrind, sys.executable, "-m", "bench.gate.paths"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-    )
-
-
-def counted(process: "subprocess.Popen[str]", folder: Path) -> Counted:
-    """Instructions per chunk as a multiple of the reference's, from what `counting` began. Raises
-    NotCounted."""
-    said, _ = process.communicate()
-    found = {}
-    for path in folder.glob("out.*"):
-        text = path.read_text()
-        name, total = (
-            re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M),
-            re.search(r"^totals: (\d+)", text, re.M),
-        )
-        if name and total:
-            found[name[1]] = int(total[1])
-    if process.returncode or not found:
-        raise NotCounted(f"valgrind could not: {said.strip()[-800:]}")
-    return {name: found[name] / found[f"{name}: reference"] for name in cases(1)}
-
-
-def main() -> None:
-    """Count, under callgrind."""
-    gc.disable()
-    valgrind = _Callgrind()
-    for name, found in cases(16).items():
-        ours, theirs = _runs(found)
-        valgrind.count(name, ours)
-        valgrind.count(f"{name}: reference", theirs)
-
-
-if __name__ == "__main__":
-    main()
