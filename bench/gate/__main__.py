@@ -21,7 +21,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.gate import callgrind, live, paths
+from bench.gate import callgrind, live
 from bench.gate.bounds import BOUNDS, Figure, kind_of
 
 
@@ -44,17 +44,7 @@ def measure() -> tuple[dict[str, float], str]:
             if counting is not None:
                 counting.kill()
                 counting.wait()
-    timed = _timed()
-    for _ in range(live.MORE):
-        if not past(timed):
-            break
-        again = _timed()
-        timed = {name: min(n, again[name]) for name, n in timed.items()}
-    return found | timed, reason
-
-
-def _timed() -> dict[str, float]:
-    return {f"a worker's path, CPU: {name}": n for name, n in paths.timed().items()}
+    return found, reason
 
 
 def is_past(name: str, found: float) -> bool:
@@ -95,7 +85,7 @@ def show(found: Mapping[str, float], reason: str) -> None:
             *(_shown(value) for value in (n, figure.measured, figure.bound)),
             style="red" if is_past(name, n) else "",
         )
-    Console(width=110).print(table)
+    Console(width=132).print(table)
     if reason:
         print(f"instructions are not counted: {reason}")
 

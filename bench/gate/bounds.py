@@ -8,7 +8,7 @@ make a change pass.
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["exact", "redis", "count", "audit", "kernel", "ratio", "rate", "dialect"]
+Kind = Literal["exact", "redis", "count", "audit", "kernel", "ratio", "steps", "rate", "dialect"]
 TOLERANCE: dict[Kind, float] = {
     # callgrind's instructions: the same to 0.3 % in every run; the rest is for other builds of
     # Python
@@ -23,9 +23,13 @@ TOLERANCE: dict[Kind, float] = {
     "audit": 1.22,
     # wake-ups: 20 %, because on a busy machine things come together, or apart
     "kernel": 1.50,
-    # CPU time as a multiple of the bare upstream's or a reference's: 20 % on two shared cores, once
-    # 35 % beside a busy one
+    # CPU time as a multiple of the bare upstream's: 20 % on two shared cores, once 35 % beside a
+    # busy one
     "ratio": 1.45,
+    # the same in lock step, where every process sleeps between two chunks: the same code took 20 to
+    # 35 where others used the cores' caches. It is there for what the counts do not see (Postgres,
+    # the kernel); they tell by themselves when a chunk takes more of all else
+    "steps": 2.0,
     # instructions of a chunk of text of one dialect as a multiple of chat/completions'
     "dialect": 1.15,
     # pace as a share of the bare upstream's, the median: 15 %, once 30 % on a machine that others
@@ -63,7 +67,7 @@ def kind_of(name: str) -> Kind:
     if "per second" in name:
         return "rate"
     if "CPU" in name:
-        return "ratio"
+        return "steps" if "lock step" in name else "ratio"
     if "wake-ups" in name:
         return "kernel"
     if ", audit: " in name:
@@ -106,8 +110,6 @@ MEASURED: dict[str, float] = {
     "a worker's path, instructions: text, 16 chunks together": 0.92,
     "a worker's path, instructions: whole calls with tools": 4.27,
     "a worker's path, instructions: whole calls with commands under the default policies": 14.4,
-    "a worker's path, CPU: text, chunks that come alone": 2.4,
-    "a worker's path, CPU: text, 16 chunks together": 1.4,
     # not what was measured (1.00 to 1.03): no dialect may take more than 1.15
     **{
         f"beside chat/completions, instructions: text, {how}: {direction}": 1.0

@@ -13,7 +13,7 @@ from bench.gate.paths import Case
 from protocol.bytes import eventstream
 
 _WORDS = ("The ", "quick ", "brown ", "fox ", "jumps ", "over ")
-_CHUNKS = 60
+_CHUNKS = 150
 _PADDING = "abcdefghijklmnop"
 
 

@@ -3,15 +3,13 @@ release and its records.
 
 Measured over streams from tests/fixtures, as a multiple of a reference: what it takes to parse the
 same chunks with the standard library, put their text together and write it out again. The reference
-shares no code with Sluice, and both see the same machine and the same Python. Two measures: CPU
-time, the best of many short turns (everywhere), and instructions, exact (bench/gate/callgrind.py).
+shares no code with Sluice, and both see the same machine and the same Python. The measure is
+instructions, which are exact (bench/gate/callgrind.py).
 """
 
-import gc
 import hashlib
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -60,10 +58,9 @@ _COMMANDS = (
 _TOOL = {"type": "object", "properties": {}}
 _JUDGEMENT = b'{"probability":0.01,"explanation":"harmless","model":"demo-judge","latency_ms":1,"attempts":1}'
 _AT, _CALL = 1_767_225_600_000, "019b7600-0000-7000-8000-000000000001"
-_TURNS, _PARSED = 60, re.compile(rb"^(?:event: .*\n)?data: (.*)$", re.M)
+_PARSED = re.compile(rb"^(?:event: .*\n)?data: (.*)$", re.M)
 TOOLS = "whole calls with tools"
 COMMANDS = "whole calls with commands under the default policies"
-Counted = dict[str, float]
 Series = tuple[list[Policy], str]
 
 
@@ -280,31 +277,3 @@ def runs(found: Sequence[Case]) -> tuple[Callable[[], object], Callable[[], obje
 
     frames = [frame for case in found for frame in case.frames]
     return ours, lambda: reference(frames)
-
-
-def timed() -> Counted:
-    """CPU time per chunk of text as a multiple of the reference's: the best of many turns of each,
-    which take turns.
-
-    Not of whole calls: how much of their code is still in the processor's caches makes half of
-    their time (8 to 12 times here).
-    """
-    ratios = {}
-    gc.collect()
-    gc.disable()
-    try:
-        for name, found in cases(25).items():
-            if name in (TOOLS, COMMANDS):
-                continue
-            ours, theirs = runs(found)
-            best = [float("inf")] * 2
-            for _ in range(_TURNS):
-                for number, run in enumerate((ours, theirs)):
-                    began = time.process_time_ns()
-                    run()
-                    best[number] = min(best[number], time.process_time_ns() - began)
-            ratios[name] = best[0] / best[1]
-            gc.collect()
-    finally:
-        gc.enable()
-    return ratios
