@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -87,6 +88,8 @@ class Bus:
         self._is_reading = False
         self.shards_warning = ""
         """Which processes read fewer shards than this gateway writes to, as a sentence."""
+        self.resting: Callable[[], list[str]] = list
+        """Which upstreams are left alone, as sentences."""
         self.notice = ""
         """What was wrong with the start and is no reason not to start."""
 
@@ -280,4 +283,4 @@ class Bus:
                 f"{problem}: check that policy workers have capacity and use the same Redis as this"
                 " gateway"
             )
-        return messages + self._unrecorded.warnings
+        return messages + self.resting() + self._unrecorded.warnings

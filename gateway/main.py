@@ -78,7 +78,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         PolicySets(bus.redis, name, settings.policy_sets),
     )
     status.faults = [lambda: identity.fault, lambda: sets.fault]
-    status.upstreams = lambda: upstreams.states
+    bus.resting = lambda: upstreams.resting
     app = Gateway(
         config,
         bus,

@@ -38,8 +38,8 @@ class Status:
         self.faults: list[Callable[[], str]] = []
         """What else may keep calls from being served, each as a sentence, empty when it does
         not."""
-        self.upstreams: Callable[[], dict[str, int]] = dict
-        """The states of the upstreams' breakers (`providers.breaker`)."""
+        self._resting: list[str] = []
+        """Which models the judges leave alone, as sentences."""
         self._backlog, self._shrank_at = 0, time.monotonic()
         for dialect in CLIENTS:
             bus.figures.add(Total.CALLS, dialect, by=0)
@@ -123,16 +123,8 @@ class Status:
             if self._incomplete
             else ""
         )
-        alone = [
-            f"the upstream {name!r} failed too often, and gets one request at a time to try it"
-            for name, state in self.upstreams().items()
-            if state
-        ]
-        return [
-            problem
-            for problem in (letters, incomplete, self._behind(), *alone, *self._bus.warnings)
-            if problem
-        ]
+        found = letters, incomplete, self._behind(), *self._resting, *self._bus.warnings
+        return [problem for problem in found if problem]
 
     def _behind(self) -> str:
         if (waited_s := time.monotonic() - self._shrank_at) <= BACKLOG_S:
@@ -190,10 +182,9 @@ class Status:
 
     async def workers(self) -> dict[str, int]:
         """Count live worker processes by role. Raises StreamConnectionLost."""
-        return {
-            role: len(names)
-            for role, names in (await heartbeats.read(self._bus.redis)).live.items()
-        }
+        live = (await heartbeats.read(self._bus.redis)).live
+        self._resting = heartbeats.resting_models(live)
+        return {role: len(names) for role, names in live.items()}
 
     async def metrics(self) -> bytes:
         """Return the text of /metrics."""

@@ -81,6 +81,16 @@ class Upstreams:
         """Whether each upstream that was asked may be asked: as `providers.breaker` has it."""
         return self._breakers.states(time.monotonic())
 
+    @property
+    def resting(self) -> list[str]:
+        """Which upstreams are left alone, as sentences."""
+        return [
+            f"the upstream {name!r} failed too often, and gets one request at a time to try it: see"
+            " this gateway's log, and the provider"
+            for name, state in self.states.items()
+            if state
+        ]
+
     async def close(self) -> None:
         """Close the pool and what is open in it."""
         await self._pool.close()

@@ -157,6 +157,7 @@ class Health:
                 findings.append(
                     ("failed", f"no {who} is running, so {what}: start `sluice worker {role}`")
                 )
+        findings += [("warning", said) for said in heartbeats.resting_models(present)]
         return findings
 
     def sets(self) -> Found:

@@ -16,6 +16,9 @@ STOPPING = "stopping"
 """The role under which a worker that is stopping shows itself, as `role:name`, before it looks who
 else is there."""
 
+RESTING = "resting"
+"""The role under which a judge shows each model that its breaker lets it ask for a try alone."""
+
 
 class Heartbeats(NamedTuple):
     """What time it is, and when each process last wrote one, both in ms on Redis' clock."""
@@ -58,6 +61,15 @@ def held_revisions(live: Mapping[str, set[str]]) -> dict[tuple[str, str], int]:
         key = policy, suffix.partition(":")[0]
         counts[key] = counts.get(key, 0) + 1
     return counts
+
+
+def resting_models(live: Mapping[str, set[str]]) -> list[str]:
+    """Return a sentence for each model that a living judge may ask for a try alone."""
+    return [
+        f"judges leave the model {name!r} alone, because it failed too often, and try it now and"
+        " then: see their log, and the model's provider"
+        for name in sorted(live.get(RESTING, set()))
+    ]
 
 
 def fewer_shards(live: Mapping[str, set[str]], shards: int) -> list[str]:

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 import httpx2 as httpx
 import pytest
+import redis
 
+from sluice.check.live import LiveHealth
+from sluice.settings import load_config
 from tests.support.json_values import as_json
 from tests.support.servers.product import KEY, Product, base_config, running
 from tests.support.servers.stores import Stores
@@ -65,6 +68,14 @@ def test_a_dead_upstream_is_left_alone_and_asked_again(product: Product, replay:
     assert re.search(r'sluice_upstream_state\{upstream="mine"\} [12]\.0', figures)
     assert 'sluice_upstream_failures_total{outcome="failed",upstream="mine"} 10.0' in figures
     assert 'sluice_upstream_failures_total{outcome="left_alone",upstream="mine"} 2.0' in figures
+    store = redis.Redis.from_url(product.redis_url)
+    health = LiveHealth(load_config(product.config_file), store)
+    wait_for(
+        lambda: any(
+            "the upstream 'mine' failed too often" in said for _, said in health.gateways()
+        ),
+        what="doctor's warning",
+    )
     replay.replies = [Reply(body=as_json(ANSWER))]
     begun = time.monotonic()
     wait_for(lambda: ask(product).status_code == 200, what="traffic", timeout_s=15)

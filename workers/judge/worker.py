@@ -396,16 +396,18 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     await asyncio.gather(redis.open(), wake_ups.open())
     figures = Figures()
     judge = Judge(settings, CachedJudgements(redis), figures)
+
+    def states() -> dict[str, int]:
+        return judge.models.breakers.states(time.monotonic())
+
     figures.reads.append(
-        lambda: (
-            (Now.UPSTREAM_STATE, (name,), state)
-            for name, state in judge.models.breakers.states(time.monotonic()).items()
-        )
+        lambda: ((Now.UPSTREAM_STATE, (model,), state) for model, state in states().items())
     )
     worker = JudgeWorker(judge, pool, redis, wake_ups, concurrency=settings.concurrency)
 
     def shown() -> list[tuple[str, str]]:
-        return heartbeats.shown_by("judge", name, is_stopping=stopping.is_set())
+        resting = [(heartbeats.RESTING, model) for model, state in states().items() if state]
+        return heartbeats.shown_by("judge", name, is_stopping=stopping.is_set()) + resting
 
     grace_s, until = settings.config.limits.drain_s, math.inf
 

@@ -6,22 +6,30 @@ import time
 from collections.abc import AsyncIterator
 
 import msgspec
+import redis as sync
 
 from policy.base import Judgement
 from policy.session.effects import JudgeRequest
+from settings.config import Config
 from streams import layout
 from streams.connection import Connection
+from streams.health import Health
 from tests.support.upstreams.judging import (
     GOOD,
+    Client,
     Upstream,
+    answer,
     anthropic_answer,
+    judging,
     openai_answer,
     question,
     runtime,
+    until,
 )
 from tests.support.waiting import wait_until
 from workers.judge.answering import Judge
 from workers.judge.cache import CachedJudgements
+from workers.judge_queue import JudgeQueue
 
 
 @contextlib.asynccontextmanager
@@ -59,6 +67,19 @@ async def test_a_model_that_fails_is_left_alone(redis_url: str, upstream: Upstre
         assert (await judge.judge(other, 20)).error == ""
         states = judge.models.breakers.states(time.monotonic())
         assert states["gpt-x"] > 0 and states["gpt-y"] == 0
+
+
+async def test_operators_are_told_of_a_model_that_is_left_alone(
+    redis_url: str, queue: JudgeQueue, redis: Client, upstream: Upstream
+) -> None:
+    upstream.answers = [(503, {})]
+    health = Health(Config(), sync.Redis.from_url(redis_url), judged=True, ops="")
+    async with judging(runtime(redis_url, upstream)):
+        for _ in range(4):
+            call_id = layout.new_call_id()
+            await queue.ask(JudgeRequest(call_id, 0, 0, question("gpt-x")), 10)
+            await answer(redis, call_id)
+        await until(lambda: "the model 'gpt-x'" in str(health.workers()))
 
 
 async def test_a_key_that_makes_a_model_fail_stops_itself_alone(
