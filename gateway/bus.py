@@ -24,7 +24,7 @@ from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from streams.debug_lines import DebugLines
 from streams.layout import Start
-from streams.metrics import Figures
+from streams.metrics import ProcessFigures
 
 log = logging.getLogger(__name__)
 UNREAD = (StreamError, Overloaded)
@@ -45,7 +45,7 @@ class Bus:
     ) -> None:
         self.gateway, self.limits, self.shards = gateway, limits, shards
         self.calls: dict[str, OpenCall] = {}
-        self.figures = Figures()
+        self.figures = ProcessFigures()
         self.redis = Connection(url, name="gateway", silent_s=limits.redis_silent_s)
         # a megabyte ahead of other calls' chunks is what their clients would wait for
         self._bodies = Connection(url, name="gateway-bodies", silent_s=limits.redis_silent_s)
@@ -88,10 +88,8 @@ class Bus:
         self._is_reading = False
         self.shards_warning = ""
         """Which processes read fewer shards than this gateway writes to, as a sentence."""
-        self.resting: Callable[[], list[str]] = list
-        """Which upstreams are left alone, as sentences."""
-        self.notice = ""
-        """What was wrong with the start and is no reason not to start."""
+        self.notices: list[Callable[[], list[str]]] = []
+        """What others of this process warn of, as sentences."""
 
     async def open(self) -> None:
         """Connect and write the first heartbeat. Raises StreamConnectionLost."""
@@ -270,9 +268,7 @@ class Bus:
         """Warnings about this gateway, which may still work. None hides another: a full gateway may
         also lack descriptors."""
         messages = [
-            message
-            for message in (self.notice, self.heartbeat.clock.warning, self.shards_warning)
-            if message
+            message for message in (self.heartbeat.clock.warning, self.shards_warning) if message
         ]
         if self.untaken >= UNTAKEN:
             problem = (
@@ -283,4 +279,8 @@ class Bus:
                 f"{problem}: check that policy workers have capacity and use the same Redis as this"
                 " gateway"
             )
-        return messages + self.resting() + self._unrecorded.warnings
+        return [
+            *(message for said in self.notices for message in said()),
+            *messages,
+            *self._unrecorded.warnings,
+        ]

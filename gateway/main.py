@@ -78,7 +78,7 @@ async def running(settings: Runtime) -> AsyncIterator[Gateway]:
         PolicySets(bus.redis, name, settings.policy_sets),
     )
     status.faults = [lambda: identity.fault, lambda: sets.fault]
-    bus.resting = lambda: upstreams.resting
+    bus.notices.append(lambda: upstreams.resting)
     app = Gateway(
         config,
         bus,
@@ -171,7 +171,7 @@ async def run(settings: Runtime) -> None:
             await asyncio.sleep(0.005)
         if short := descriptors.shortage(settings.config):
             log.warning("too few file descriptors", extra={"why": short})
-            app.bus.notice = short
+            app.bus.notices.append(lambda: [short])
         lifecycle.tell_ready(settings)
         log.info(
             "gateway ready",

@@ -13,7 +13,7 @@ from gateway.call import figures
 from protocol.debug import MAX_PAIRS, DoorCount
 from protocol.errors import PipelineError
 from streams.debug_lines import DebugLines
-from streams.metrics import Figures, Total
+from streams.metrics import ProcessFigures, Total
 
 EVERY_S = 1.0
 AGAIN = 60
@@ -26,7 +26,7 @@ Pair = tuple[str, str]
 class Refusals:
     """The counts of one gateway process."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: ProcessFigures) -> None:
         self._figures = figures
         self._sums = Counter[Pair]()
         self._changed, self._since_again = set[Pair](), set[Pair]()

@@ -24,7 +24,7 @@ from pages.http.lazy_app import Lazy, Loaded
 from protocol.dialects.table import kept_of
 from settings.runtime import Runtime
 from streams import lifecycle, metrics_port
-from streams.metrics import Figures
+from streams.metrics import ProcessFigures
 from streams.metrics_port import Exposition
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ async def run(settings: Runtime) -> None:
         servers.append((of_browsers, _server(app, BrowserConnection)))
     lifecycle.on_stop(stopping.set)
     async with (
-        metrics_port.listening(settings, lambda: Exposition(Figures(), "pages")),
+        metrics_port.listening(settings, lambda: Exposition(ProcessFigures(), "pages")),
         asyncio.TaskGroup() as group,
     ):
         serving = [

@@ -19,7 +19,7 @@ from typing import Any
 from protocol.requests.addresses import bracketed
 from settings.defaults import VERSION
 from settings.runtime import Runtime
-from streams.metrics import BUCKETS, Figures, Labels, Measure, Now, Sample, metric
+from streams.metrics import BUCKETS, Labels, Measure, Now, ProcessFigures, Sample, metric
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 8 * 1024
@@ -36,7 +36,7 @@ class Exposition:
     """The figures of one process as prometheus-client reads them. It is loaded here: a process
     without a port does without."""
 
-    def __init__(self, figures: Figures, role: str) -> None:
+    def __init__(self, figures: ProcessFigures, role: str) -> None:
         import prometheus_client
 
         self._figures, self._lags = figures, deque([0.0], LAGS)

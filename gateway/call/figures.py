@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from gateway.call.calls import OpenCall
 from protocol.errors import PipelineError
-from streams.metrics import Figures, Now, Sample, Span, Total
+from streams.metrics import Now, ProcessFigures, Sample, Span, Total
 
 MOST_NOTED = 500
 _TIMERS = {
@@ -19,7 +19,7 @@ _TIMERS = {
 """Timers by the code of the error with which each ends a call or a request."""
 
 
-def failed(figures: Figures, error: PipelineError) -> None:
+def failed(figures: ProcessFigures, error: PipelineError) -> None:
     """Count the timer that this error comes from, if it comes from one."""
     if (timer := _TIMERS.get(error.error_code)) is not None:
         figures.add(Total.TIMEOUTS, timer)
@@ -35,7 +35,7 @@ class NotedCalls:
     """Calls that are over, noted as each ends and counted together: at a scrape, and when there are
     many."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: ProcessFigures) -> None:
         self._figures = figures
         self._noted = list[tuple[str, int, float, float]]()
         """Upstream, chunks that came, seconds up to the first release (below 0: none) and whole."""

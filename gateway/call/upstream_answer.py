@@ -21,7 +21,7 @@ from providers.breaker import OUTCOMES, Permit
 from providers.doors.plain import Door, Splitter
 from providers.http1 import UpstreamConnection
 from settings.config import Limits
-from streams.metrics import Figures, Total
+from streams.metrics import ProcessFigures, Total
 
 log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
@@ -51,7 +51,7 @@ class UpstreamAnswer:
         call: OpenCall,
         push: Callable[[OpenCall], None],
         limits: Limits,
-        figures: Figures,
+        figures: ProcessFigures,
         door: Door | None,
         dialect: Dialect,
     ) -> None:

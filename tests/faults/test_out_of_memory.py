@@ -8,7 +8,7 @@ import httpx2 as httpx
 import pytest
 
 from gateway import ready_and_metrics
-from streams.metrics import Figures
+from streams.metrics import ProcessFigures
 from tests.support.checks.record import fresh_database, rows
 from tests.support.servers.product import KEY, Product, Role, base_config
 from tests.support.waiting import wait_for
@@ -98,7 +98,7 @@ class Bus:
             dict[str, object](),
             list[str](),
         )
-        self.figures = Figures()
+        self.figures = ProcessFigures()
 
 
 async def test_ready_warns_of_records_that_wait_and_do_not_become_fewer(

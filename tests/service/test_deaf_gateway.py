@@ -329,7 +329,7 @@ async def test_calls_that_nobody_takes_while_nothing_is_heard_are_told_of(redis_
 
 async def test_no_warning_of_a_gateway_hides_another(redis_url: str) -> None:
     async with running(redis_url) as ears:
-        ears.bus.notice, ears.bus.untaken = "too few descriptors: raise the limit", 3
+        ears.bus.notices, ears.bus.untaken = [lambda: ["too few descriptors: raise the limit"]], 3
         assert [said.split(" ")[0] for said in Status(ears.bus).warnings] == ["too", "no"]
         await beats(ears.store, ears)
         shown: Any = ears.store.hgetall(layout.GATEWAYS_KEY)

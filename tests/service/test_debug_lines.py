@@ -32,7 +32,7 @@ from sluice.audit.audit_run import read_filters
 from streams import debug_lines, layout
 from streams.connection import Connection
 from streams.debug_lines import DebugLines
-from streams.metrics import Figures
+from streams.metrics import ProcessFigures
 from tests.support.checks.record import call_id, rows
 from tests.support.servers.asked import pages_of
 from tests.support.waiting import wait_until
@@ -225,7 +225,7 @@ async def test_a_full_redis_gets_no_lines(redis: Connection) -> None:
 async def test_what_a_gateway_refuses_is_counted_by_key_and_code_and_only_grows(
     redis: Connection, url: str
 ) -> None:
-    lines, door = DebugLines(redis, "gateway g", memory_share=0.7), Refusals(Figures())
+    lines, door = DebugLines(redis, "gateway g", memory_share=0.7), Refusals(ProcessFigures())
     for _ in range(3):
         door.refused("", Unauthenticated("no"))
     door.refused("dev", Forbidden("no", code="wrong_role"))
@@ -265,7 +265,7 @@ async def test_what_a_gateway_refuses_is_counted_by_key_and_code_and_only_grows(
     await writer.trim(time.time())
     assert rows(url, "SELECT key, n FROM door_counts WHERE gateway = 'late'") == [("", 1)]
     await writer.close()
-    others = Refusals(Figures())
+    others = Refusals(ProcessFigures())
     others._sums.update({(f"k{n}", "401 x"): 1 for n in range(1_000)})
     others.refused("more", Unauthenticated("no"))
     assert ("", "0 other") in others._sums and len(others._sums) == 1_001

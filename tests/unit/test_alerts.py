@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from streams.metrics import MOST_SERIES, Figures, Span, Total
+from streams.metrics import MOST_SERIES, ProcessFigures, Span, Total
 from tests.support.checks.markdown import DOCS
 
 FOLDER = DOCS.parent / "deploy" / "prometheus"
@@ -46,7 +46,7 @@ def test_alerts_fire_past_their_thresholds_alone() -> None:
 
 
 def test_a_metric_has_so_many_series() -> None:
-    figures = Figures()
+    figures = ProcessFigures()
     for n in range(2 * MOST_SERIES):
         figures.add(Total.CALLS_ENDED, f"route {n}", "ENDED", "complete")
         figures.observe(Span.CALL_SECONDS, 1.0, f"upstream {n}")

@@ -12,7 +12,7 @@ from gateway import main, policy_sets, ready_and_metrics
 from gateway.policy_sets import PolicySets
 from gateway.ready_and_metrics import Status
 from streams.identity import Identity
-from streams.metrics import Figures
+from streams.metrics import ProcessFigures
 from tests.support.waiting import wait_until
 
 
@@ -45,7 +45,7 @@ def looks_at_backlog(redis: Any) -> Coroutine[Any, Any, None]:
     async def lacking() -> tuple[int, int]:
         return 0, 0
 
-    bus: Any = SimpleNamespace(redis=redis, shards=1, calls={}, figures=Figures())
+    bus: Any = SimpleNamespace(redis=redis, shards=1, calls={}, figures=ProcessFigures())
     return Status(bus).watch(nothing, lacking)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from protocol.errors import StreamConnectionLost
 from streams import audit_stream, layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
-from streams.metrics import Figures, Now, Sample, Total
+from streams.metrics import Now, ProcessFigures, Sample, Total
 from workers.audit.drain import Drain
 from workers.audit.sealing import SealLoop
 
@@ -22,7 +22,7 @@ class RecordFigures:
     def __init__(self, redis: Connection, drains: Sequence[Drain], seals: SealLoop) -> None:
         self._redis, self._drains, self._seals = redis, drains, seals
         self._behind: list[Sample] = []
-        self.figures = Figures()
+        self.figures = ProcessFigures()
         self.figures.reads.append(self._read)
 
     def _read(self) -> Iterable[Sample]:

@@ -14,7 +14,7 @@ from policy.session.effects import JudgeRequest
 from protocol.errors import JudgeUnavailable
 from settings.config import DEMO_JUDGE
 from settings.runtime import Runtime
-from streams.metrics import Figures, Span, Total
+from streams.metrics import ProcessFigures, Span, Total
 from workers.judge import demo as demo_judge
 from workers.judge.cache import CachedJudgements
 from workers.judge.model import JudgeModels, Trial
@@ -39,10 +39,10 @@ class Judge:
         self,
         settings: Runtime,
         cache: CachedJudgements | None = None,
-        figures: Figures | None = None,
+        figures: ProcessFigures | None = None,
     ) -> None:
         self.models = JudgeModels(settings.config)
-        self._cache, self._figures = cache, figures or Figures()
+        self._cache, self._figures = cache, figures or ProcessFigures()
 
     async def work(self, ctx: dict[str, Any], text: str) -> Answered:
         """Answer one job. Raises ValueError, RecursionError where it is not the question that its

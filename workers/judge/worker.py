@@ -32,7 +32,7 @@ from settings.config import DEMO_JUDGE
 from settings.runtime import Runtime
 from streams import heartbeats, judge_scripts, layout, lifecycle, metrics_port
 from streams.connection import Connection, RedisError
-from streams.metrics import Figures, Now
+from streams.metrics import Now, ProcessFigures
 from streams.metrics_port import Exposition
 from workers import process
 from workers.judge import demo as demo_judge
@@ -394,7 +394,7 @@ async def serve(settings: Runtime, stopping: asyncio.Event) -> None:
     )
     pool = open_pool(url, connections=4 * settings.concurrency + 4, silent_s=silent_s)
     await asyncio.gather(redis.open(), wake_ups.open())
-    figures = Figures()
+    figures = ProcessFigures()
     judge = Judge(settings, CachedJudgements(redis), figures)
 
     def states() -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections import Counter
 from protocol.events import BlockKind
 from protocol.records import PASSED, CallRecord, EndRecord
 from settings.config import Config
-from streams.metrics import Figures, Total
+from streams.metrics import ProcessFigures, Total
 from workers.policy.call.owned import OwnedCall
 
 _TOKENS = {
@@ -26,7 +26,7 @@ NONE = "none"
 class CallFigures:
     """Counts the calls of one worker."""
 
-    def __init__(self, config: Config, figures: Figures) -> None:
+    def __init__(self, config: Config, figures: ProcessFigures) -> None:
         self._config, self.figures = config, figures
 
     def _route(self, begun: CallRecord | None) -> str:

@@ -9,7 +9,7 @@ from protocol.records import STREAM_LOST, EventRecord, encode_records
 from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection
-from streams.metrics import Figures, Now, Total
+from streams.metrics import Now, ProcessFigures, Total
 from streams.script_outcomes import Outcome
 from workers.cpu_lane import Lane
 from workers.judge_queue import JudgeQueue
@@ -55,7 +55,7 @@ class Steps(Calls):
             max_reply=limits.reply_entries,
             strict=config.durability == "strict",
         )
-        self.figures = CallFigures(config, Figures())
+        self.figures = CallFigures(config, ProcessFigures())
         self.figures.figures.reads.append(lambda: [(Now.HELD_CALLS, (), len(self.values()))])
         self.finisher = Finisher(
             redis, self, unrecorded, self.figures, ended_ttl_ms=int(limits.ended_ttl_s * 1000)
