@@ -2,6 +2,7 @@
 the client got in addition to releases."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from protocol.bytes import waiting
 from protocol.records import (
@@ -34,6 +35,14 @@ _DECISIONS = frozenset(
 )
 
 
+class LastWord(NamedTuple):
+    """What was last decided on a block: not its record, which may hold arguments of megabytes."""
+
+    kind: str
+    policy: str
+    verdict: VerdictName
+
+
 class DecisionCounts:
     """What the session of a call decided so far."""
 
@@ -44,7 +53,7 @@ class DecisionCounts:
         """Called once, when the call's own record is known; None: it was before."""
         self.call: CallRecord | None = None
         """The call's own record, once there is one."""
-        self.last: dict[int, ToolCallRecord | BlockRecord] = {}
+        self.last: dict[int, LastWord] = {}
         """The last word on each block of any kind."""
         self.rows = 0
         """How many decisions there are, each a row of its own."""
@@ -73,7 +82,9 @@ class DecisionCounts:
             if type(record) in _DECISIONS:
                 self.rows += 1
                 if isinstance(record, ToolCallRecord | BlockRecord):
-                    self.last[record.block] = record
+                    # of a block that nobody knows the kind is a word of the upstream's
+                    kind = record.kind if isinstance(record, BlockRecord) else "tool_use"
+                    self.last[record.block] = LastWord(kind, record.policy, record.verdict)
                 if isinstance(record, ToolCallRecord):
                     self._calls[record.block] = record.verdict
                     if record.reason == "unread":

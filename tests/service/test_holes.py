@@ -35,6 +35,7 @@ from protocol.records import (
 )
 from sluice.check.doctor import check_database_live
 from streams.clock import ClockWatch
+from streams.metrics import ProcessFigures
 from tests.support.checks.reading import insert
 from tests.support.checks.record import call_id, rows
 from tests.support.checks.sealed import verified
@@ -231,6 +232,7 @@ async def test_ready_and_metrics_count_incomplete_calls(url: str) -> None:
 
     watch = Watch(url)
     bus: Any = SimpleNamespace(
+        figures=ProcessFigures(),
         redis=SimpleNamespace(call=away),
         shards=1,
         calls={},

@@ -17,6 +17,7 @@ from streams import layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import Connection
 from streams.layout import Entry, Reply
+from streams.metrics import ProcessFigures
 from tests.support.json_values import as_json
 from tests.support.servers.dispatch import GATEWAY, begin, dispatched, with_gateway, working
 from tests.support.waiting import wait_until
@@ -311,7 +312,11 @@ async def test_a_release_that_meets_a_spoilt_lease_goes_through_for_the_others(
 async def test_a_spoilt_count_takes_no_other_figure_with_it(redis: Connection) -> None:
     await redis.call("HSET", layout.counts_key(0), "TOOL_CALLS_BLOCKED", "spoilt")
     bus: Any = SimpleNamespace(
-        redis=redis, shards=1, calls={}, heartbeat=SimpleNamespace(clock=ClockWatch())
+        figures=ProcessFigures(),
+        redis=redis,
+        shards=1,
+        calls={},
+        heartbeat=SimpleNamespace(clock=ClockWatch()),
     )
     status = Status(bus)
     assert b"sluice_open_calls 0.0" in await status.metrics()

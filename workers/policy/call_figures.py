@@ -46,11 +46,8 @@ class CallFigures:
             if tokens := getattr(end, field):
                 add(Total.TOKENS, route, kind, by=tokens)
         last = call.decided.last
-        for record in last.values():
-            # of a block that nobody knows it is a word of the upstream's
-            kind = getattr(record, "kind", "tool_use")
-            kind = kind if kind in _KINDS else "other"
-            add(Total.VERDICTS, record.policy or NONE, kind, record.verdict)
+        for kind, policy, verdict in last.values():
+            add(Total.VERDICTS, policy or NONE, kind if kind in _KINDS else "other", verdict)
         chunks = Counter[tuple[str, str]]()
         for (verdict, block), number in call.queue.marks.items():
             decided = last.get(block)
