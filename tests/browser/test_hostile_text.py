@@ -103,12 +103,17 @@ def test_a_call_full_of_payloads_is_a_call_full_of_text(new_tab: NewTab, pair: C
         # may stand on the next page
         return dict.fromkeys(found.keys() - {"DIV.written", "P.whole"}, 1)
 
-    def is_sealed(which: str) -> bool:
-        return "✓ sealed" in tab.open(f"/debug/calls/{pair[which]}").text
+    def is_whole(which: str) -> bool:
+        """Is it sealed, and have all its debug lines come?"""
+        sealed = "✓ sealed" in tab.open(f"/debug/calls/{pair[which]}").text
+        return (
+            sealed
+            and "still on their way" not in tab.open(f"/debug/calls/{pair[which]}/hooks").text
+        )
 
     wait_for(
-        lambda: all(map(is_sealed, ("hostile", "harmless", "hostile-error", "harmless-error"))),
-        what="seals",
+        lambda: all(map(is_whole, ("hostile", "harmless", "hostile-error", "harmless-error"))),
+        what="seals and debug lines",
         timeout_s=15,
     )
     twins = _addresses(pair, "harmless")
