@@ -100,20 +100,16 @@ def test_a_call_full_of_payloads_is_a_call_full_of_text(new_tab: NewTab, pair: C
             return found
         # how many words differ depends on the words, how many lines a log has and where releases
         # are cut on the moment: of these the kinds of elements are the same, but for a release that
-        # may stand on the next page
-        return dict.fromkeys(found.keys() - {"DIV.written", "P.whole"}, 1)
+        # may stand on the next page, and of a log the note that lines of it are late or lost
+        late = {"P.note held"} if name == "hooks" else set()
+        return dict.fromkeys(found.keys() - {"DIV.written", "P.whole"} - late, 1)
 
-    def is_whole(which: str) -> bool:
-        """Is it sealed, and have all its debug lines come?"""
-        sealed = "✓ sealed" in tab.open(f"/debug/calls/{pair[which]}").text
-        return (
-            sealed
-            and "still on their way" not in tab.open(f"/debug/calls/{pair[which]}/hooks").text
-        )
+    def is_sealed(which: str) -> bool:
+        return "✓ sealed" in tab.open(f"/debug/calls/{pair[which]}").text
 
     wait_for(
-        lambda: all(map(is_whole, ("hostile", "harmless", "hostile-error", "harmless-error"))),
-        what="seals and debug lines",
+        lambda: all(map(is_sealed, ("hostile", "harmless", "hostile-error", "harmless-error"))),
+        what="seals",
         timeout_s=15,
     )
     twins = _addresses(pair, "harmless")

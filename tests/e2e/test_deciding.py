@@ -39,7 +39,7 @@ def product(stores: Stores, hook: Receiver) -> Iterator[Product]:
     config = base_config()
     asking = {"name": "deletes", "does": {"effects": ["delete"]}, "reason": "destructive"}
     config["policies"] = {
-        "default": [{"use": "tool_rules", "ask": [asking], "approval": {"hold_s": 30}}]
+        "default": [{"use": "tool_rules", "ask": [asking], "approval": {"hold_s": 150}}]
     }
     for key in config["keys"]:
         key["policies"] = ["default"]
@@ -67,7 +67,7 @@ def deleted(product: Product, folder: str) -> list[Any]:
         "messages": [{"role": "user", "content": f"delete everything with rm -rf {folder}"}],
     }
     headers = {"x-api-key": KEY, "x-sluice-session": "s1"}
-    answer = httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=60)
+    answer = httpx.post(f"{product.url}/v1/messages", json=body, headers=headers, timeout=180)
     return [block["input"] for block in answer.json()["content"] if block["type"] == "tool_use"]
 
 
@@ -128,7 +128,7 @@ def test_a_page_lets_a_call_go_on_and_programs_hear_of_it(
         assert token is not None
         form = {"token": token[1], "decision": "approve", "note": "ok"}
         assert browser.post(f"/debug/approvals/{approval}", data=form).status_code == 303
-        assert waiting.result(20) == [{"command": "rm -rf ./page"}]
+        assert waiting.result(60) == [{"command": "rm -rf ./page"}]
     wait_for(lambda: notices(hook, approval) == ["open", "approved"], what="the second notice")
     used = wait_for(
         lambda: approvals(product, f"/{approval}").json()["used_by_call"], what="its use"
@@ -154,13 +154,13 @@ def test_commands_list_show_and_decide(product: Product, apart: ThreadPoolExecut
     file.write_text('{"command": "ls ./edited"}\n')
     edited = run(product, "edit", approval, "--file", str(file), "--note", "look first")
     assert edited.returncode == 0 and "ls ./edited" in edited.stdout
-    assert waiting.result(20) == [{"command": "ls ./edited"}]
+    assert waiting.result(60) == [{"command": "ls ./edited"}]
 
     waiting = apart.submit(deleted, product, "./denied")
     approval = asked(product, "./denied")
     assert run(product, "approve", approval, key=KEY).returncode == 2, "no approver"
     assert run(product, "deny", approval, "--note", "not now").returncode == 0
-    assert waiting.result(20) == []
+    assert waiting.result(60) == []
     late = run(product, "approve", approval)
     assert late.returncode == 2 and "a decision stays" in late.stderr
     assert run(product, "show", "apr_none").returncode == 1
@@ -186,7 +186,7 @@ def test_the_api_takes_large_arguments_through_the_gateway_and_no_other_method(
     text = json.dumps(command, ensure_ascii=False)
     done = approvals(product, f"/{approval}", decision="approve", arguments=text)
     assert (done.status_code, done.json()["state"]) == (200, "approved")
-    assert waiting.result(20) == [command]
+    assert waiting.result(60) == [command]
 
 
 def test_a_writer_that_is_killed_while_it_notifies_loses_nothing(

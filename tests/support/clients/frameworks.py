@@ -11,7 +11,7 @@ from tests.support.clients import packages
 from tests.support.clients.packages import CLIENTS
 from tests.support.json_values import Json
 
-RUN_S = 60
+RUN_S = 300
 # all versions stand in the file: nothing is looked for, which takes minutes, and nothing is built
 INSTALL = [
     "install",

@@ -13,7 +13,7 @@ from tests.support.clients.packages import CLIENTS, missing
 from tests.support.json_values import Json
 
 OLDEST_NODE = 20
-RUN_S = 45
+RUN_S = 300
 INSTALL = [
     "npm",
     "install",
