@@ -136,7 +136,6 @@ class Plan:
 
     def record(self, at: int, seq: int, *, is_chosen: bool, **counted: int | None) -> AttemptRecord:
         """The row of this attempt, which ended with chunk `seq`. `is_chosen`: it went out."""
-        self.is_recorded = True
         failure, target = self.failure, self.target
         after = failure.retry_after_s if failure is not None else None
         return AttemptRecord(
