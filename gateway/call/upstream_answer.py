@@ -106,6 +106,8 @@ class UpstreamAnswer:
         )
         if not self.is_stale:
             self.asked = b""
+        if status == 200 and self._call.when_answered is not None:
+            self._call.when_answered()
         permit = self.permit
         if status != 200 or (permit is not None and not permit.is_calm()):
             self.came_to(str(status))
@@ -188,6 +190,7 @@ class UpstreamAnswer:
             return
         if self.is_stale:
             return
+        call.is_answering = False
         if self._splitter is not None:
             if remainder := self._splitter.finish():
                 call.flow.chunks += len(remainder)

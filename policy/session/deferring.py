@@ -32,6 +32,7 @@ from policy.session.chain import Chain
 from policy.session.continuing import ContinuingSession
 from policy.session.effects import CallInfo
 from policy.session.exchange import Continuation, Exchange
+from policy.session.routes.plan import plan_of
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
@@ -68,7 +69,7 @@ class DeferringSession(Session):
     """A call whose answer is decided by turns. `_sent_events` is what went out of the first
     answer."""
 
-    may_defer = True
+    may_defer = may_rewrite = True
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         super().__init__(call, policies, config)
@@ -360,7 +361,8 @@ class DeferringSession(Session):
             chain = self._make_chain(request)
             chain.defer()
             approved = self._approve(chain, request)
-            upstream = opening.route(call, self._config, approved)
+            plan = plan_of(call, self._config, approved)
+            upstream = opening.route(call, self._config, approved, plan)
         except PipelineError as error:
             self._give_up(first, error.message)
             return
@@ -427,4 +429,15 @@ class DeferringSession(Session):
 
     def _record_attempt(self, exchange: Exchange, *, is_chosen: bool) -> None:
         self._attempts.end(exchange)
-        self._attempts.records(self.out, exchange.blocks.attempt, is_chosen=is_chosen)
+        attempt = exchange.blocks.attempt
+        self._attempts.records(self.out, attempt, is_chosen=is_chosen, behind=self.retries)
+        if self._plan is not None:
+            self._plan.is_shown()
+
+    def _is_bound(self, exchange: Exchange) -> bool:
+        return self._stage != "first" or exchange.blocks.slots.next_index > exchange.offset
+
+    def _begin_attempt(self, seq: int) -> None:
+        super()._begin_attempt(seq)
+        self._attempts.begin_behind(seq)
+        self._sent_events, self._held_start = AnswerLog(), None

@@ -13,10 +13,12 @@ from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import Mark
 from policy.session.answer.windows import TextWindow
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo, Respond, State
+from policy.session.effects import CallInfo, Respond, SendUpstream, State
 from policy.session.exchange import Exchange
 from policy.session.phases import PHASES, Phase, Step
 from policy.session.reviews import reviewed, without
+from policy.session.routes.gate import GatedOutbox
+from policy.session.routes.plan import Plan, plan_of
 from protocol.conversations.earlier_turns import EarlierTurns, WantedCalls
 from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import Lost, StoredTurn
@@ -34,11 +36,14 @@ class RequestSide:
 
     may_defer = False
     """May it send its request to another model, too?"""
+    may_rewrite = False
+    """May a step have to write the request again?"""
     may_continue = False
     """May it give blocked calls back to their model?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
-        self.call, self.out = call, Outbox(call, config.notices)
+        outbox = GatedOutbox if call.may_retry else Outbox
+        self.call, self.out = call, outbox(call, config.notices)
         self.at = self.out.set_time
         """Sets the time of what is taken in next (Unix ms); only records carry it."""
         self.drain = self.out.drain
@@ -54,6 +59,10 @@ class RequestSide:
         """Parameters of the request that were left out on its way to another dialect."""
         self._awaiting = b""
         """The request that waits for kept answers."""
+        self._plan: Plan | None = None
+        """The targets, where the route says more than one upstream."""
+        self._recalled: bytes | None = None
+        """The session's calls, for as long as another attempt may need them."""
         self._exchange: Exchange | None = None
         """There is one once the request is approved."""
         self._reviewed: Sequence[TextWindow] = ()
@@ -152,12 +161,12 @@ class RequestSide:
             if request.stream:
                 self.out.stream()
             call = self.call = opening.identified(call, request)
-            destination = opening.route(call, self._config, request)
+            destination = self._route(request, body)
             upstream = destination.name
             chain = self._make_chain(request)
             approved = self._approve(chain, request)
             if approved.model != model:
-                destination = opening.route(call, self._config, approved)
+                destination = self._route(approved, body)
                 upstream = destination.name
             blocks = self._make_blocks(chain, request.without_history())
             if chain.text_judges and call.endpoint != "count_tokens":
@@ -176,15 +185,33 @@ class RequestSide:
         else:
             self._find_turns(self._exchange)
 
+    def _route(self, request: ChatRequest, body: bytes) -> opening.Destination:
+        """Where the request goes first. Raises NotFound."""
+        plan = self._plan = plan_of(self.call, self._config, request)
+        if plan is not None and plan.has_more and isinstance(self.out, GatedOutbox):
+            self.out.keep(body)
+            self.may_rewrite = True
+        return opening.route(self.call, self._config, request, plan)
+
     def calls(self, packed: bytes) -> None:
         """Take the session's calls that were asked for, and go on."""
         if self._exchange is not None and self._phase == "approved":
-            self._earlier.recall(packed)
-            if self._earlier.is_lost:
+            self._recalled = packed
+            if self._recall():
                 self.out.note("session_lost", 0, "what the session did before could not be read")
-                # where calls go on while the record is away, they do so by what the client sent
-                self._earlier.is_lost = self.call.durable
+            if not self.may_rewrite:
+                self._recalled = None
             self._find_turns(self._exchange)
+
+    def _recall(self) -> bool:
+        """Tell policies what the session did before; returns whether that is lost."""
+        if self._recalled is None:
+            return False
+        self._earlier.recall(self._recalled)
+        is_lost = self._earlier.is_lost
+        # where calls go on while the record is away, they do so by what the client sent
+        self._earlier.is_lost = is_lost and self.call.durable
+        return is_lost
 
     def _find_turns(self, exchange: Exchange) -> None:
         # policies that remember have it
@@ -261,9 +288,12 @@ class RequestSide:
         except PipelineError as error:
             if exchange.segment:
                 self._failed(UpstreamFailed("api_error", error.message))
-            else:
+            elif not self._skips(error):
                 self._refuse(error)
             return
+        if self._plan is not None and isinstance(sent, SendUpstream):
+            body = self.out.body if isinstance(self.out, GatedOutbox) else None
+            sent = self._plan.stamped(sent, body)
         self._take("send")
         if isinstance(sent, Respond):
             self._take("stop")
@@ -279,6 +309,10 @@ class RequestSide:
             self.request = self.request.without_history()
             exchange.forget_history()
 
-    def _failed(self, event: UpstreamFailed) -> Mark:
+    def _skips(self, error: PipelineError) -> bool:
+        """Go on without a target that cannot be sent the request: the answer's side."""
+        raise NotImplementedError
+
+    def _failed(self, event: UpstreamFailed, seq: int = -1) -> Mark:
         """End the answer, of which there may be a part already: the answer's side."""
         raise NotImplementedError

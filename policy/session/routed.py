@@ -1,0 +1,156 @@
+"""A session whose request may be sent again, as long as nothing of an answer has gone out.
+
+Theory. The gateway puts each failed attempt onto the call's stream, as it always did. The session
+looks up what follows (`routes.failures`, `routes.plan`) and, if something does, begins anew from
+the client's own request: the policies run afresh, the request is written for the next target, and
+another numbered dispatch goes out. Decisions about texts of the request stay as they are. What the
+failed answer left is thrown away; its blocks keep their numbers, so facts about them that come
+later change nothing. If an attempt failed inside its answer, the gateway still has that answer
+open: the rest of it, up to its one end entry, is withheld (phase `superseded`).
+"""
+
+from policy.session import opening
+from policy.session.exchange import Exchange
+from policy.session.request_side import RequestSide
+from policy.session.routes.failures import Failure, of_event
+from policy.session.routes.gate import GatedOutbox
+from policy.session.routes.plan import Plan, Step
+from protocol.bounds import REPEAT_REFUSED
+from protocol.dialects.table import CLIENTS
+from protocol.errors import PipelineError
+from protocol.events import UpstreamFailed, Usage
+from protocol.records import AttemptRecord
+
+
+class RoutedSide(RequestSide):
+    """What a session does about attempts."""
+
+    _at_eof = False
+    """Has the upstream's last answer ended?"""
+    _is_rest_due = False
+    """Must the end of a replaced answer still come?"""
+    _last_failure: Failure | None = None
+    _lost_usage = Usage()
+    """What failed attempts were counted."""
+
+    def _fails_over(self, event: UpstreamFailed, seq: int) -> bool:
+        """Let another attempt follow the one that failed with `event`, at the chunk `seq`; False
+        where the client is to be told."""
+        plan, exchange, out = self._plan, self._exchange, self.out
+        if plan is None or exchange is None or exchange.segment or plan.is_recorded:
+            return False
+        failure = plan.failure or of_event(event)
+        plan.fail(failure)
+        is_kept = isinstance(out, GatedOutbox) and out.body is not None
+        if not is_kept or self._phase not in ("answering", "approved") or self._is_bound(exchange):
+            return False
+        left_s = self._config.limits.call_s - (out.at - self.call.at) / 1000
+        step = plan.next(failure, left_s)
+        if step is None:
+            return False
+        exchange.blocks.abandon()
+        spent = exchange.usage.spent
+        self._lost_usage = self._lost_usage.plus(spent)
+        out.records.append(plan.record(out.at, seq, is_chosen=False, **_counts(spent)))
+        self._try(plan, step, exchange, failure, seq)
+        return True
+
+    def _is_bound(self, exchange: Exchange) -> bool:
+        """Must this answer be kept though nothing of it has gone out?"""
+        return False
+
+    def _try(self, plan: Plan, step: Step, before: Exchange, failure: Failure, seq: int) -> None:
+        call, out = self.call, self.out
+        assert isinstance(out, GatedOutbox) and out.body is not None
+        out.drop_opening()
+        plan.go(step, seq, out.at)
+        self._last_failure = failure
+        if self._phase == "answering":
+            self._is_rest_due = not self._at_eof
+            self._take("ask_again")
+        try:
+            request = self.request = opening.rebuilt(
+                CLIENTS[call.dialect].decode_request(out.body, endpoint=call.endpoint)
+            )
+            chain = self._make_chain(request)
+            self._recall()
+            approved = self._approve(chain, request)
+            opening.check_model(approved, plan.model)
+            upstream = opening.route(call, self._config, approved, plan)
+            blocks = self._make_blocks(chain, request.without_history())
+        except PipelineError as error:
+            # what a policy blocks stays blocked, whoever would be asked next
+            plan.take_back(failure)
+            self._refuse(error)
+            return
+        blocks.slots.go_on_from(before.blocks.slots)
+        exchange = self._exchange = Exchange(
+            chain, upstream, approved, blocks, offset=blocks.slots.next_index
+        )
+        self._begin_attempt(seq)
+        if upstream.dialect == before.upstream.dialect and self._stored:
+            exchange.put_turns(self._stored)
+        self._dispatch(exchange, "")
+        if self._is_rest_due and self._phase == "answering":
+            self._is_rest_due = False
+            self._take("outlast")
+
+    def _begin_attempt(self, seq: int) -> None:
+        """Forget what the answer before came to, whose last chunk was `seq`."""
+        self._at_eof = False
+
+    def _skips(self, error: PipelineError) -> bool:
+        """Pass over a target whose dialect cannot say the request; False where no attempt was made
+        before: the client is told what it cannot ask."""
+        plan, last = self._plan, self._last_failure
+        if plan is None:
+            return False
+        event = last.event if last else UpstreamFailed("invalid_request_error", error.message)
+        plan.fail(Failure("untranslatable", event))
+        if self._fails_over(event, plan.first_seq - 1):
+            return True
+        if last is not None:
+            self._failed(event)
+        return last is not None
+
+    def _outlasts(self, seq: int, code: str = "") -> bool:
+        """Was this the end of an answer that another attempt has replaced?"""
+        if self._phase != "superseded" or code == "call_deadline":
+            return False
+        self._take("go_on")
+        if self._plan is not None:
+            self._plan.begin_behind(seq)
+        self._begin_attempt(seq)
+        return True
+
+    def _unsent(self, code: str) -> UpstreamFailed | None:
+        """Return how the attempt before failed, where the gateway did not send this one: it had
+        sent too many."""
+        plan, last = self._plan, self._last_failure
+        if code != REPEAT_REFUSED or plan is None or last is None:
+            return None
+        plan.take_back(last)
+        return last.event
+
+    def last_attempt(self, at: int, seq: int) -> list[AttemptRecord]:
+        """Return the row of the last attempt, if there were several."""
+        plan, exchange = self._plan, self._exchange
+        if plan is None or exchange is None or not plan.number or plan.is_recorded:
+            return []
+        is_chosen = isinstance(self.out, GatedOutbox) and self.out.is_open
+        return [plan.record(at, seq, is_chosen=is_chosen, **_counts(exchange.usage.spent))]
+
+    @property
+    def retries(self) -> int:
+        """How many attempts were made before this one."""
+        return self._plan.number if self._plan is not None else 0
+
+    @property
+    def route_headers(self) -> dict[str, str]:
+        """What the client is told of where its answer comes from, if a route says more than
+        that."""
+        return self._plan.headers() if self._plan is not None else {}
+
+
+def _counts(usage: Usage) -> dict[str, int | None]:
+    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
