@@ -12,6 +12,7 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -20,8 +21,8 @@ from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.call import figures
 from gateway.call.calls import OpenCall
+from gateway.call.repeats import Repeats
 from gateway.call.upstream_answer import UpstreamAnswer
-from gateway.repeats import Repeats
 from protocol.bounds import (
     DEMO_BODY_BYTES,
     MAX_ATTEMPT_WAIT_S,
@@ -112,7 +113,7 @@ class Upstreams:
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises
         but cancellation."""
-        call.is_answering, call.upstream_headers = True, {}
+        call.appender.is_answering, call.upstream_headers = True, {}
         if self._repeats is not None:
             self._repeats.count(time.monotonic())
             if dispatch.wait_ms:
@@ -132,16 +133,16 @@ class Upstreams:
             while held:
                 repeats.leave(held.pop())
 
-        call.when_answered = leave
         try:
-            await self._send_once(call, dispatch)
+            await self._send_once(call, dispatch, leave)
         finally:
             leave()
-            call.when_answered = None
 
-    async def _send_once(self, call: OpenCall, dispatch: Dispatch) -> None:
+    async def _send_once(
+        self, call: OpenCall, dispatch: Dispatch, when_begun: Callable[[], None] | None = None
+    ) -> None:
         try:
-            await self._send(call, dispatch)
+            await self._send(call, dispatch, when_begun)
             return
         except RequestError as error:
             # as if the provider had answered so: the worker tells the client, and the record has it
@@ -189,16 +190,17 @@ class Upstreams:
         number: int = 0,
         text: str = "",
     ) -> None:
-        call.is_answering = False
         call.appender.append(kind, chunks, number=number, text=text)
         self._bus.append(call)
 
     def replace(self, call: OpenCall) -> None:
         """Mark the end of an answer that was given up, as another attempt takes its place."""
-        if call.is_answering:
+        if call.appender.is_answering:
             self._append(call, "failed", text=SUPERSEDED)
 
-    async def _send(self, call: OpenCall, dispatch: Dispatch) -> None:
+    async def _send(
+        self, call: OpenCall, dispatch: Dispatch, when_begun: Callable[[], None] | None
+    ) -> None:
         name = dispatch.upstream
         shares = self._shares.get(name)
         if shares is not None and shares.take(call.key) is not None:
@@ -210,14 +212,7 @@ class Upstreams:
                 f"this key has used its share, {most}; try again in 1 second", retry_after_s=1
             )
         door = self._doors.get(name)
-        answer = UpstreamAnswer(
-            call,
-            self._bus.append,
-            self._limits,
-            self._bus.figures,
-            door,
-            DIALECTS[dispatch.dialect],
-        )
+        answer = UpstreamAnswer(call, self._bus, door, DIALECTS[dispatch.dialect], when_begun)
         try:
             if door is not None and door.upstream.breaker:
                 permit = self._breakers.ask(name, call.key, time.monotonic())

@@ -52,7 +52,7 @@ from settings.config import (
 from settings.login import Claim, LoginSettings, Oidc
 from settings.pages import Pages
 from settings.retention import Retention
-from settings.routes import Retry, Target
+from settings.routes import Retry, RouteTarget
 from settings.upstreams import HeaderName, KnownDialect, Part, Upstream
 
 PAGE, OPTIONS_PAGE = DOCS / "run" / "configuration.md", DOCS / "run" / "policy-options.md"
@@ -114,7 +114,7 @@ _MOST_LISTED = 12
 SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME",
     ModelRoute: "models[]",
-    Target: "models[]: targets[] and then[]",
+    RouteTarget: "models[]: targets[] and then[]",
     Retry: "models[]: retry",
     Price: "models[]: price",
     PolicyStep: "policies.NAME",

@@ -17,7 +17,7 @@ TargetModel = Annotated[str, Field(min_length=1, max_length=MAX_MODEL_CHARS)]
 UpstreamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
-class Target(BaseModel):
+class RouteTarget(BaseModel):
     """An upstream that may answer, and how it calls the model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,10 +57,10 @@ class Routed(BaseModel):
     theirs. Short for `targets` with one item. A route needs one of the two."""
     model: TargetModel | None = None
     """The model to ask `upstream` for. Unset: the one that the client names."""
-    targets: Annotated[tuple[Target, ...], Field(max_length=MAX_TARGETS)] = ()
+    targets: Annotated[tuple[RouteTarget, ...], Field(max_length=MAX_TARGETS)] = ()
     """Upstreams that share the requests. What one fails to answer goes to another
     ([routes](routes.md))."""
-    then: Annotated[tuple[Target, ...], Field(max_length=MAX_TARGETS)] = ()
+    then: Annotated[tuple[RouteTarget, ...], Field(max_length=MAX_TARGETS)] = ()
     """Further targets, in this order, for what those before failed to answer. They may be of other
     dialects."""
     retry: Retry | None = None
@@ -83,9 +83,9 @@ class Routed(BaseModel):
         return {**raw, "upstream": name} if name is not None else raw
 
     @property
-    def group(self) -> tuple[Target, ...]:
+    def group(self) -> tuple[RouteTarget, ...]:
         """The targets that share first requests."""
-        return self.targets or (Target(upstream=self.upstream, model=self.model),)
+        return self.targets or (RouteTarget(upstream=self.upstream, model=self.model),)
 
     @property
     def attempts(self) -> int:
@@ -94,7 +94,7 @@ class Routed(BaseModel):
             return self.retry.attempts
         return Retry().attempts if len(self.targets) > 1 or self.then else 1
 
-    def order(self, call_id: str) -> tuple[Target, ...]:
+    def order(self, call_id: str) -> tuple[RouteTarget, ...]:
         """Return the targets of a call: those that share, drawn by weight, then the others."""
         group = self.group
         if len(group) > 1:

@@ -50,10 +50,6 @@ class OpenCall:
         answer came? Not if tools act at the provider."""
         self.when_begun: Callable[[], None] | None = None
         """Called once, when the first request goes upstream."""
-        self.is_answering = False
-        """Is a request under way whose end is not on the call's stream?"""
-        self.when_answered: Callable[[], None] | None = None
-        """Called when the answer to a further attempt begins."""
         self.activity_s, self.deadline = activity_s, deadline
         self.started = self.last_reply = time.monotonic()
         self.is_begun = False

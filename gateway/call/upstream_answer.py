@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from gateway.bus import Bus
 from gateway.call.calls import OpenCall
 from gateway.call.compressed_answer import CompressedAnswer
 from protocol.bytes import eventstream
@@ -20,8 +21,7 @@ from protocol.errors import PipelineError, RemoteProtocolError
 from providers.breaker import OUTCOMES, Permit
 from providers.doors.plain import Door, Splitter
 from providers.http1 import UpstreamConnection
-from settings.config import Limits
-from streams.metrics import ProcessFigures, Total
+from streams.metrics import Total
 
 log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
@@ -44,19 +44,18 @@ class UpstreamTooLarge(PipelineError):
 
 class UpstreamAnswer:
     """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body
-    at its end."""
+    at its end. `when_begun` is called when an answer of status 200 begins."""
 
     def __init__(
         self,
         call: OpenCall,
-        push: Callable[[OpenCall], None],
-        limits: Limits,
-        figures: ProcessFigures,
+        bus: Bus,
         door: Door | None,
         dialect: Dialect,
+        when_begun: Callable[[], None] | None,
     ) -> None:
-        self._call, self._push, self._door, self._dialect = call, push, door, dialect
-        self._limits, self._figures = limits, figures
+        self._call, self._bus, self._door, self._dialect = call, bus, door, dialect
+        self._push, self._when_begun = bus.append, when_begun
         self.status, self._retry_after, self._note = 0, "", ""
         self.compressed: CompressedAnswer | None = None
         self._error_kind = b""
@@ -79,7 +78,7 @@ class UpstreamAnswer:
             self.permit.done(outcome, time.monotonic())
         if outcome != "200" and self.upstream:
             meaning = OUTCOMES.get(outcome, "neutral")
-            self._figures.add(Total.UPSTREAM_FAILURES, self.upstream, meaning)
+            self._bus.figures.add(Total.UPSTREAM_FAILURES, self.upstream, meaning)
 
     def on_again(self) -> None:
         """The request is sent once more: the provider had closed the kept connection."""
@@ -106,8 +105,8 @@ class UpstreamAnswer:
         )
         if not self.is_stale:
             self.asked = b""
-        if status == 200 and self._call.when_answered is not None:
-            self._call.when_answered()
+        if status == 200 and self._when_begun is not None:
+            self._when_begun()
         permit = self.permit
         if status != 200 or (permit is not None and not permit.is_calm()):
             self.came_to(str(status))
@@ -128,7 +127,7 @@ class UpstreamAnswer:
         wraps = self._door.splitter if self._door is not None else None
         framing, content_type = self._dialect.framing, headers.get(b"content-type", b"").lower()
         # arguments of `event_bytes`, of which each byte can be an escape of six
-        most = 6 * self._limits.event_bytes
+        most = 6 * self._bus.limits.event_bytes
         is_eventstream = content_type.startswith(eventstream.CONTENT_TYPE)
         if wraps is not None and is_eventstream:
             self._splitter = wraps(most)
@@ -144,7 +143,7 @@ class UpstreamAnswer:
         if coding in CODINGS:
             take = partial(self.on_data, is_opened=True)
             self.compressed = CompressedAnswer(
-                coding, take, self._call.flow, self._limits.unsent_bytes
+                coding, take, self._call.flow, self._bus.limits.unsent_bytes
             )
         elif self.status == 200 and coding not in ("", "identity"):
             raise RemoteProtocolError(
@@ -159,26 +158,26 @@ class UpstreamAnswer:
         UpstreamTooLarge, RemoteProtocolError."""
         if self.compressed is not None and not is_opened:
             self.compressed.feed(data, line)
-            if self.compressed.came > self._limits.output_bytes:
+            if self.compressed.came > self._bus.limits.output_bytes:
                 # it may open to nothing
                 raise UpstreamTooLarge("the upstream's answer is larger than the limit")
             return
         call = self._call
-        if call.flow.receive(len(data)) > self._limits.output_bytes:
+        if call.flow.receive(len(data)) > self._bus.limits.output_bytes:
             raise UpstreamTooLarge("the upstream's answer is larger than the limit")
         if self._may_stream and (data := data.lstrip(_BLANK)):
             self._may_stream = False
             if data[0] in _FRAMES:
-                self._splitter = EventSplitter(6 * self._limits.event_bytes)
+                self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
         if self._splitter is None:
             self._body.append(data)
         elif events := self._splitter.feed(data):
             call.flow.chunks += len(events)
             call.appender.append("chunks", events)
             self._push(call)
-            if line is not None and call.flow.backlog_bytes() > self._limits.unsent_bytes:
+            if line is not None and call.flow.backlog_bytes() > self._bus.limits.unsent_bytes:
                 line.pause()
-                call.when_room(self._limits.unsent_bytes, line.resume)
+                call.when_room(self._bus.limits.unsent_bytes, line.resume)
 
     def on_end(self) -> None:
         """The answer is complete."""
@@ -190,7 +189,6 @@ class UpstreamAnswer:
             return
         if self.is_stale:
             return
-        call.is_answering = False
         if self._splitter is not None:
             if remainder := self._splitter.finish():
                 call.flow.chunks += len(remainder)

@@ -29,7 +29,6 @@ from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.answer_log import AnswerLog
 from policy.session.attempts import STAGES, AttemptLog, Choice, Discarded, SecondAnswer, Stage
 from policy.session.chain import Chain
-from policy.session.continuing import ContinuingSession
 from policy.session.effects import CallInfo
 from policy.session.exchange import Continuation, Exchange
 from policy.session.routes.plan import plan_of
@@ -52,17 +51,6 @@ from settings.config import Config
 _CUT_OFF = frozenset((StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONTEXT_WINDOW))
 """Ends of an answer that cannot take another's place."""
 _END = MessageStop(StopReason.END_TURN)
-
-
-def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Session:
-    """Return the session for a call under this series."""
-    for policy in policies:
-        if policy.defers_to and call.endpoint != "count_tokens":
-            return DeferringSession(call, policies, config)
-    kinds = {policy.on_block for policy in policies}
-    if "continue" in kinds and "stop" not in kinds and call.endpoint != "count_tokens":
-        return ContinuingSession(call, policies, config)
-    return Session(call, policies, config)
 
 
 class DeferringSession(Session):

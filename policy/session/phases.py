@@ -15,7 +15,7 @@ Step = Literal["wait", "approve", "send", "pause", "drain", "go_on", "stop", "as
 # approved and sent as the first. Whatever ends the message or refuses the request stops the session:
 # then nothing more is taken, though verdicts that are still to come may release what waits. Only
 # another model's answer in place of this one begins anew, from a turn that has ended
-# (`policy.session.deferring`), and another attempt from one that failed (`policy.session.routed`);
+# (`policy.session.deferring`), and another attempt from one that failed (`policy.session.routes.routed`);
 # while the rest of the failed answer still comes, the session is superseded. A step that is not here
 # is a bug: it raises KeyError, and the call is denied.
 PHASES: Final[dict[tuple[Phase, Step], Phase]] = {

@@ -17,8 +17,6 @@ from policy.session.effects import CallInfo, Respond, SendUpstream, State
 from policy.session.exchange import Exchange
 from policy.session.phases import PHASES, Phase, Step
 from policy.session.reviews import reviewed, without
-from policy.session.routes.gate import GatedOutbox
-from policy.session.routes.plan import Plan, plan_of
 from protocol.conversations.earlier_turns import EarlierTurns, WantedCalls
 from protocol.dialects.table import CLIENTS
 from protocol.dialects.turns import Lost, StoredTurn
@@ -42,8 +40,7 @@ class RequestSide:
     """May it give blocked calls back to their model?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
-        outbox = GatedOutbox if call.may_retry else Outbox
-        self.call, self.out = call, outbox(call, config.notices)
+        self.call, self.out = call, self._make_outbox(call, config)
         self.at = self.out.set_time
         """Sets the time of what is taken in next (Unix ms); only records carry it."""
         self.drain = self.out.drain
@@ -59,10 +56,6 @@ class RequestSide:
         """Parameters of the request that were left out on its way to another dialect."""
         self._awaiting = b""
         """The request that waits for kept answers."""
-        self._plan: Plan | None = None
-        """The targets, where the route says more than one upstream."""
-        self._recalled: bytes | None = None
-        """The session's calls, for as long as another attempt may need them."""
         self._exchange: Exchange | None = None
         """There is one once the request is approved."""
         self._reviewed: Sequence[TextWindow] = ()
@@ -71,6 +64,9 @@ class RequestSide:
         """What a request goes on in that waits for them alone."""
         self._stored: Sequence[StoredTurn] = ()
         self._earlier = EarlierTurns()
+
+    def _make_outbox(self, call: CallInfo, config: Config) -> Outbox:
+        return Outbox(call, config.notices)
 
     def _take(self, step: Step) -> None:
         self._phase = PHASES[self._phase, step]
@@ -186,28 +182,19 @@ class RequestSide:
             self._find_turns(self._exchange)
 
     def _route(self, request: ChatRequest, body: bytes) -> opening.Destination:
-        """Where the request goes first. Raises NotFound."""
-        plan = self._plan = plan_of(self.call, self._config, request)
-        if plan is not None and plan.has_more and isinstance(self.out, GatedOutbox):
-            self.out.keep(body)
-            self.may_rewrite = True
-        return opening.route(self.call, self._config, request, plan)
+        """Where the request goes, which may be sent again as `body`. Raises NotFound."""
+        return opening.route(self.call, self._config, request)
 
     def calls(self, packed: bytes) -> None:
         """Take the session's calls that were asked for, and go on."""
         if self._exchange is not None and self._phase == "approved":
-            self._recalled = packed
-            if self._recall():
+            if self._recall(packed):
                 self.out.note("session_lost", 0, "what the session did before could not be read")
-            if not self.may_rewrite:
-                self._recalled = None
             self._find_turns(self._exchange)
 
-    def _recall(self) -> bool:
+    def _recall(self, packed: bytes) -> bool:
         """Tell policies what the session did before; returns whether that is lost."""
-        if self._recalled is None:
-            return False
-        self._earlier.recall(self._recalled)
+        self._earlier.recall(packed)
         is_lost = self._earlier.is_lost
         # where calls go on while the record is away, they do so by what the client sent
         self._earlier.is_lost = is_lost and self.call.durable
@@ -291,9 +278,7 @@ class RequestSide:
             elif not self._skips(error):
                 self._refuse(error)
             return
-        if self._plan is not None and isinstance(sent, SendUpstream):
-            body = self.out.body if isinstance(self.out, GatedOutbox) else None
-            sent = self._plan.stamped(sent, body)
+        sent = self._numbered(sent)
         self._take("send")
         if isinstance(sent, Respond):
             self._take("stop")
@@ -308,6 +293,10 @@ class RequestSide:
         if exchange.continuation is None and self.request is not None:
             self.request = self.request.without_history()
             exchange.forget_history()
+
+    def _numbered(self, sent: SendUpstream | Respond) -> SendUpstream | Respond:
+        """Say which attempt a request is: the answer's side."""
+        return sent
 
     def _skips(self, error: PipelineError) -> bool:
         """Go on without a target that cannot be sent the request: the answer's side."""

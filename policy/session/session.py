@@ -16,16 +16,14 @@ import msgspec
 from policy.base import Judgement, Policy
 from policy.session import opening
 from policy.session.answer import metadata
-from policy.session.answer.slots import Continue, Mark
+from policy.session.answer.slots import WITHHELD, Continue, Mark
 from policy.session.effects import CallInfo, Respond
 from policy.session.exchange import Continuation, Exchange
 from policy.session.phases import DEAF, RESTING
-from policy.session.routed import RoutedSide
 from policy.session.routes import failures
 from policy.session.routes.gate import GatedOutbox
-from protocol import errors_wire
-from protocol.bounds import REPEAT_REFUSED
-from protocol.dialects.table import CLIENTS, DIALECTS
+from policy.session.routes.routed import RoutedSide
+from protocol.dialects.table import CLIENTS
 from protocol.errors import PipelineError, RemoteProtocolError
 from protocol.events import (
     BY_CONTENT,
@@ -48,7 +46,6 @@ from protocol.events import (
 from protocol.records import VerdictName
 from settings.config import Config
 
-WITHHELD: Mark = ("withheld", -1)
 _OF_BLOCKS = (
     ArgumentsDelta,
     BlockStart,
@@ -136,25 +133,6 @@ class Session(RoutedSide):
         blocks; `hold` while one is not decided."""
         return self._exchange.blocks.worst() if self._exchange is not None else "withheld"
 
-    def error_status(self, status: int, raw: bytes, retry_after: str, *, seq: int = -1) -> Mark:
-        """Take an error answer; its meaning is kept, its payload is not forwarded."""
-        exchange = self._exchange
-        if exchange is None or self._outlasts(seq):
-            return WITHHELD
-        upstream = exchange.upstream
-        failed = metadata.read_failure(
-            DIALECTS[upstream.dialect].decode_error(status, raw, retry_after or None),
-            exchange.chain,
-        )
-        opening.note_account(self.out, failed, self._config, upstream.name)
-        if self._plan is not None:
-            self._at_eof = True
-            self._plan.fail(failures.of_status(status, raw, failed))
-        # in a later segment the answer was already paid for
-        return self._failed(
-            msgspec.structs.replace(failed, status=0) if exchange.segment else failed, seq
-        )
-
     def eof(self, seq: int = -1) -> None:
         """Upstream is done; its answer came up to the number `seq`."""
         if self._outlasts(seq):
@@ -173,16 +151,6 @@ class Session(RoutedSide):
             self._fail(error.message, seq)
         if self._phase not in RESTING and self._exchange is exchange:
             self._fail("upstream ended its answer without finishing it", seq)
-
-    def failed(self, code: str, *, seq: int = -1) -> None:
-        """Upstream could not be reached, was silent too long, or sent too much."""
-        if self._outlasts(seq, code):
-            return
-        event = self._unsent(code) or errors_wire.gateway_failure(code)
-        if self._plan is not None and code != REPEAT_REFUSED:
-            self._at_eof = True
-            self._plan.fail(failures.of_code(code, event))
-        self._failed(event, seq)
 
     def judgement(self, block: int, step: int, judgement: Judgement, at: int) -> None:
         """Take the answer to an ask. Late or repeated answers change nothing."""

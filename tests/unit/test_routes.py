@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from policy.base import Block, Policy
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import Respond, SendUpstream
 from policy.session.routes.failures import FAILURES, Failure, Outcome, read_retry_after
 from policy.session.routes.plan import Plan

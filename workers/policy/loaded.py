@@ -8,7 +8,7 @@ import logging
 
 from policy.base import Policy
 from policy.loading import check_series, load
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import SESSION_VERSION, CallInfo, Tracer
 from policy.session.opening import no_policy
 from policy.session.session import Session

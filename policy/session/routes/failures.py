@@ -30,7 +30,7 @@ a wait, where no other is left."""
 MAX_RETRY_AFTER_S = 60.0
 
 
-class Rule(NamedTuple):
+class Reaction(NamedTuple):
     """What follows an outcome. `other`: the next target is asked. `acts`: what the request makes
     the provider do may have been done, so one with server tools is never sent again."""
 
@@ -39,20 +39,20 @@ class Rule(NamedTuple):
     acts: bool = True
 
 
-FAILURES: dict[Outcome, Rule] = {
-    "connect": Rule(other=True, acts=False),
-    "open": Rule(other=True, acts=False),
-    "reset": Rule(other=True),
-    "silent": Rule(other=True),
-    "cut": Rule(other=True),
-    "error_event": Rule(other=True),
-    "server": Rule(other=True, same="again"),
-    "rate": Rule(other=True, same="alone", acts=False),
-    "money": Rule(other=True, acts=False),
-    "auth": Rule(other=True, acts=False),
-    "conflict": Rule(other=False, same="once"),
-    "bad_request": Rule(other=False),
-    "untranslatable": Rule(other=True, acts=False),
+FAILURES: dict[Outcome, Reaction] = {
+    "connect": Reaction(other=True, acts=False),
+    "open": Reaction(other=True, acts=False),
+    "reset": Reaction(other=True),
+    "silent": Reaction(other=True),
+    "cut": Reaction(other=True),
+    "error_event": Reaction(other=True),
+    "server": Reaction(other=True, same="again"),
+    "rate": Reaction(other=True, same="alone", acts=False),
+    "money": Reaction(other=True, acts=False),
+    "auth": Reaction(other=True, acts=False),
+    "conflict": Reaction(other=False, same="once"),
+    "bad_request": Reaction(other=False),
+    "untranslatable": Reaction(other=True, acts=False),
 }
 ONCE: frozenset[Outcome] = frozenset(("reset", "silent", "conflict"))
 """A second one in a call ends it: what one request does to every target is not tried on all."""

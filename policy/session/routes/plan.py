@@ -9,12 +9,12 @@ from policy.session.routes.failures import FAILURES, ONCE, Failure, Outcome
 from protocol.records import AttemptRecord
 from protocol.request import ChatRequest
 from settings.config import Config, ModelRoute
-from settings.routes import Retry, Target, draw
+from settings.routes import Retry, RouteTarget, draw
 
 _FIRST_WAIT_S, _JITTER = 0.5, 0.25
 
 
-class Step(NamedTuple):
+class NextAttempt(NamedTuple):
     """The next attempt: which of the targets, and how long it waits."""
 
     place: int
@@ -44,7 +44,7 @@ class Plan:
         """Is the row of this attempt made?"""
 
     @property
-    def target(self) -> Target:
+    def target(self) -> RouteTarget:
         """Whom this attempt asks."""
         return self._targets[self._place]
 
@@ -53,7 +53,7 @@ class Plan:
         """May another attempt follow?"""
         return self.number + 1 < self._attempts
 
-    def next(self, failure: Failure, left_s: float) -> Step | None:
+    def next(self, failure: Failure, left_s: float) -> NextAttempt | None:
         """Return what is tried after this failure, with `left_s` of the call's time left; None: the
         client is told."""
         outcome, retry = failure.outcome, self._retry
@@ -69,7 +69,7 @@ class Plan:
         ):
             return None
         if rule.other and self._place + 1 < len(self._targets):
-            return Step(self._place + 1)
+            return NextAttempt(self._place + 1)
         if rule.same == "never" or (
             rule.same == "alone" and (len(self._targets) > 1 or failure.retry_after_s is None)
         ):
@@ -77,9 +77,9 @@ class Plan:
         drawn = draw(self._call.call_id, f"wait {self.number}")
         usual_s = _FIRST_WAIT_S * 2**self.number * (1 + _JITTER * (2 * drawn - 1))
         wait_s = usual_s if failure.retry_after_s is None else failure.retry_after_s
-        return Step(self._place, wait_s) if wait_s <= min(retry.max_wait_s, left_s) else None
+        return NextAttempt(self._place, wait_s) if wait_s <= min(retry.max_wait_s, left_s) else None
 
-    def go(self, step: Step, seq: int, at: int) -> None:
+    def go(self, step: NextAttempt, seq: int, at: int) -> None:
         """Begin the next attempt, whose answer comes behind `seq`."""
         self._before, self._place = self._place, step.place
         self._wait_ms = round(step.wait_s * 1000)

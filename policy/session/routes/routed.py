@@ -9,22 +9,36 @@ later change nothing. If an attempt failed inside its answer, the gateway still 
 open: the rest of it, up to its one end entry, is withheld (phase `superseded`).
 """
 
+import msgspec
+
 from policy.session import opening
+from policy.session.answer import metadata
+from policy.session.answer.outbox import Outbox
+from policy.session.answer.slots import WITHHELD, Mark
+from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.exchange import Exchange
 from policy.session.request_side import RequestSide
+from policy.session.routes import failures
 from policy.session.routes.failures import Failure, of_event
 from policy.session.routes.gate import GatedOutbox
-from policy.session.routes.plan import Plan, Step
+from policy.session.routes.plan import NextAttempt, Plan, plan_of
+from protocol import errors_wire
 from protocol.bounds import REPEAT_REFUSED
-from protocol.dialects.table import CLIENTS
+from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed, Usage
 from protocol.records import AttemptRecord
+from protocol.request import ChatRequest
+from settings.config import Config
 
 
 class RoutedSide(RequestSide):
     """What a session does about attempts."""
 
+    _plan: Plan | None = None
+    """The targets, where the route says more than one upstream."""
+    _recalled: bytes | None = None
+    """The session's calls, for as long as another attempt may need them."""
     _at_eof = False
     """Has the upstream's last answer ended?"""
     _is_rest_due = False
@@ -32,6 +46,52 @@ class RoutedSide(RequestSide):
     _last_failure: Failure | None = None
     _lost_usage = Usage()
     """What failed attempts were counted."""
+
+    def _make_outbox(self, call: CallInfo, config: Config) -> Outbox:
+        return GatedOutbox(call, config.notices) if call.may_retry else Outbox(call, config.notices)
+
+    def _route(self, request: ChatRequest, body: bytes) -> opening.Destination:
+        """As every call's; keeps what another attempt needs. Raises NotFound."""
+        plan = self._plan = plan_of(self.call, self._config, request)
+        if plan is not None and plan.has_more and isinstance(self.out, GatedOutbox):
+            self.out.keep(body)
+            self.may_rewrite = True
+        return opening.route(self.call, self._config, request, plan)
+
+    def calls(self, packed: bytes) -> None:
+        """As every session's."""
+        if self.may_rewrite:
+            self._recalled = packed
+        super().calls(packed)
+
+    def error_status(self, status: int, raw: bytes, retry_after: str, *, seq: int = -1) -> Mark:
+        """Take an error answer; its meaning is kept, its payload is not forwarded."""
+        exchange = self._exchange
+        if exchange is None or self._outlasts(seq):
+            return WITHHELD
+        upstream = exchange.upstream
+        failed = metadata.read_failure(
+            DIALECTS[upstream.dialect].decode_error(status, raw, retry_after or None),
+            exchange.chain,
+        )
+        opening.note_account(self.out, failed, self._config, upstream.name)
+        if self._plan is not None:
+            self._at_eof = True
+            self._plan.fail(failures.of_status(status, raw, failed))
+        # in a later segment the answer was already paid for
+        return self._failed(
+            msgspec.structs.replace(failed, status=0) if exchange.segment else failed, seq
+        )
+
+    def failed(self, code: str, *, seq: int = -1) -> None:
+        """Upstream could not be reached, was silent too long, or sent too much."""
+        if self._outlasts(seq, code):
+            return
+        event = self._unsent(code) or errors_wire.gateway_failure(code)
+        if self._plan is not None and code != REPEAT_REFUSED:
+            self._at_eof = True
+            self._plan.fail(failures.of_code(code, event))
+        self._failed(event, seq)
 
     def _fails_over(self, event: UpstreamFailed, seq: int) -> bool:
         """Let another attempt follow the one that failed with `event`, at the chunk `seq`; False
@@ -59,7 +119,9 @@ class RoutedSide(RequestSide):
         """Must this answer be kept though nothing of it has gone out?"""
         return False
 
-    def _try(self, plan: Plan, step: Step, before: Exchange, failure: Failure, seq: int) -> None:
+    def _try(
+        self, plan: Plan, step: NextAttempt, before: Exchange, failure: Failure, seq: int
+    ) -> None:
         call, out = self.call, self.out
         assert isinstance(out, GatedOutbox) and out.body is not None
         out.drop_opening()
@@ -73,7 +135,8 @@ class RoutedSide(RequestSide):
                 CLIENTS[call.dialect].decode_request(out.body, endpoint=call.endpoint)
             )
             chain = self._make_chain(request)
-            self._recall()
+            if self._recalled is not None:
+                self._recall(self._recalled)
             approved = self._approve(chain, request)
             opening.check_model(approved, plan.model)
             upstream = opening.route(call, self._config, approved, plan)
@@ -94,6 +157,13 @@ class RoutedSide(RequestSide):
         if self._is_rest_due and self._phase == "answering":
             self._is_rest_due = False
             self._take("outlast")
+
+    def _numbered(self, sent: SendUpstream | Respond) -> SendUpstream | Respond:
+        if self._plan is None or not isinstance(sent, SendUpstream):
+            return sent
+        return self._plan.stamped(
+            sent, self.out.body if isinstance(self.out, GatedOutbox) else None
+        )
 
     def _begin_attempt(self, seq: int) -> None:
         """Forget what the answer before came to, whose last chunk was `seq`."""
