@@ -23,13 +23,12 @@ from gateway.call import figures
 from gateway.call.calls import OpenCall
 from gateway.call.repeats import Repeats
 from gateway.call.upstream_answer import UpstreamAnswer
+from protocol import errors_wire
 from protocol.bounds import (
     DEMO_BODY_BYTES,
     MAX_ATTEMPT_WAIT_S,
     MAX_KEPT_HEADS,
-    REPEAT_REFUSED,
     SCRIPT_BODY_BYTES,
-    SUPERSEDED,
 )
 from protocol.dialects.table import DIALECTS
 from protocol.errors import (
@@ -125,7 +124,7 @@ class Upstreams:
 
     async def _send_again(self, repeats: Repeats, call: OpenCall, dispatch: Dispatch) -> None:
         if not await repeats.begins(call.key, time.monotonic()):
-            self._append(call, "failed", text=REPEAT_REFUSED)
+            self._append(call, "failed", text=errors_wire.REPEAT_REFUSED)
             return
         held = [call.key]
 
@@ -196,7 +195,7 @@ class Upstreams:
     def replace(self, call: OpenCall) -> None:
         """Mark the end of an answer that was given up, as another attempt takes its place."""
         if call.appender.is_answering:
-            self._append(call, "failed", text=SUPERSEDED)
+            self._append(call, "failed", text=errors_wire.SUPERSEDED)
 
     async def _send(
         self, call: OpenCall, dispatch: Dispatch, when_begun: Callable[[], None] | None

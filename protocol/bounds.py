@@ -195,10 +195,6 @@ MAX_SEGMENTS = 8
 """Answers of one turn that pauses or is deferred."""
 MAX_ATTEMPTS = 8
 """Requests for one answer."""
-REPEAT_REFUSED = "too_many_repeats"
-"""The code with which a gateway does not send another attempt, as it repeats too many requests."""
-SUPERSEDED = "superseded"
-"""The code with which a gateway ends an answer that another attempt replaces."""
 MAX_ATTEMPT_WAIT_S = 60.0
 """Before one attempt."""
 MAX_TARGETS = 16

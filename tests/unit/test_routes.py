@@ -13,7 +13,7 @@ from policy.session.effects import Respond, SendUpstream
 from policy.session.routes.failures import FAILURES, Failure, Outcome, read_retry_after
 from policy.session.routes.plan import Plan
 from policy.session.session import Session
-from protocol.bounds import REPEAT_REFUSED, SUPERSEDED
+from protocol.errors_wire import REPEAT_REFUSED, SUPERSEDED
 from protocol.events import MessageStart, TextDelta, UpstreamFailed
 from protocol.records import AttemptRecord
 from protocol.request import ChatRequest

@@ -123,7 +123,9 @@ def test_both_readings_of_a_row_agree_in_every_version(form: Form) -> None:
     ("first", "second"), [(CALLS, SECOND[0]), (EVENTS, SECOND[1])], ids=["calls", "events"]
 )
 def test_a_later_column_changes_nothing_of_the_version_before(first: Form, second: Form) -> None:
-    assert row_hash(second, row(second), SALT, VERSION) == row_hash(first, row(first), SALT, VERSION)
+    assert row_hash(second, row(second), SALT, VERSION) == row_hash(
+        first, row(first), SALT, VERSION
+    )
     assert {name for name, _ in second.later(VERSION)} == {"weight", "words"}
     assert second.later(NEXT) == ()
 

@@ -23,7 +23,6 @@ from policy.session.routes.failures import Failure, of_event
 from policy.session.routes.gate import GatedOutbox
 from policy.session.routes.plan import NextAttempt, Plan, plan_of
 from protocol import errors_wire
-from protocol.bounds import REPEAT_REFUSED
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed, Usage
@@ -88,7 +87,7 @@ class RoutedSide(RequestSide):
         if self._outlasts(seq, code):
             return
         event = self._unsent(code) or errors_wire.gateway_failure(code)
-        if self._plan is not None and code != REPEAT_REFUSED:
+        if self._plan is not None and code != errors_wire.REPEAT_REFUSED:
             self._at_eof = True
             self._plan.fail(failures.of_code(code, event))
         self._failed(event, seq)
@@ -197,7 +196,7 @@ class RoutedSide(RequestSide):
         """Return how the attempt before failed, where the gateway did not send this one: it had
         sent too many."""
         plan, last = self._plan, self._last_failure
-        if code != REPEAT_REFUSED or plan is None or last is None:
+        if code != errors_wire.REPEAT_REFUSED or plan is None or last is None:
             return None
         plan.take_back(last)
         return last.event
