@@ -325,8 +325,7 @@ class Session(RoutedSide):
     def _fail(self, message: str, seq: int) -> Mark:
         # no status of upstream's: it answered, and the answer is paid for
         event = UpstreamFailed("api_error", message)
-        if self._plan is not None:
-            self._plan.fail(failures.Failure("cut", event, 200))
+        self._ended_with(failures.Failure("cut", event, 200))
         self._failed(event, seq)
         self.out.note("protocol_error", seq, message)
         return WITHHELD
@@ -336,7 +335,7 @@ class Session(RoutedSide):
         self._streamed = 0
 
     def _failed(self, event: UpstreamFailed, seq: int = -1) -> Mark:
-        if self._plan is not None and self._fails_over(event, seq):
+        if self._fails_over(event, seq):
             return WITHHELD
         if self._phase != "stopped":
             self._take("stop")

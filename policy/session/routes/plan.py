@@ -6,6 +6,7 @@ import msgspec
 
 from policy.session.effects import CallInfo, SendUpstream
 from policy.session.routes.failures import FAILURES, ONCE, Failure, Outcome
+from protocol.events import Usage
 from protocol.records import AttemptRecord
 from protocol.request import ChatRequest
 from settings.config import Config, ModelRoute
@@ -134,27 +135,59 @@ class Plan:
         is_soon = after is not None and float(headers.get("retry-after") or 0) <= after
         return {} if not self.number or is_soon else {"x-should-retry": "false"}
 
-    def record(self, at: int, seq: int, *, is_chosen: bool, **counted: int | None) -> AttemptRecord:
+    def record(self, at: int, seq: int, usage: Usage, *, is_chosen: bool) -> AttemptRecord:
         """The row of this attempt, which ended with chunk `seq`. `is_chosen`: it went out."""
-        failure, target = self.failure, self.target
-        after = failure.retry_after_s if failure is not None else None
-        return AttemptRecord(
-            call_id=self._call.call_id,
-            segment=0,
-            attempt=self.number,
-            at=at,
-            kind="retry" if self.number else "first",
-            upstream=target.upstream,
-            model=target.model or self.model,
+        target = self.target
+        return attempt_row(
+            self._call,
+            target.upstream,
+            target.model or self.model,
+            self.failure,
+            at,
+            seq,
+            usage,
+            number=self.number,
             first_seq=self.first_seq,
-            end_seq=max(seq, self.first_seq - 1),
-            chosen=is_chosen,
-            outcome=failure.outcome if failure is not None else "ok",
-            status=(failure.status if failure is not None else 200) or None,
-            ms=max(at - self.began_at, 0),
-            retry_after_ms=None if after is None else round(after * 1000),
-            **counted,
+            began_at=self.began_at,
+            is_chosen=is_chosen,
         )
+
+
+def attempt_row(
+    call: CallInfo,
+    upstream: str,
+    model: str,
+    failure: Failure | None,
+    at: int,
+    seq: int,
+    usage: Usage,
+    *,
+    number: int = 0,
+    first_seq: int = 1,
+    began_at: int = 0,
+    is_chosen: bool = False,
+) -> AttemptRecord:
+    """The row of an attempt, whose answer ended with chunk `seq` at `at` (Unix ms), as `failure`
+    says or well."""
+    after = failure.retry_after_s if failure is not None else None
+    return AttemptRecord(
+        call_id=call.call_id,
+        segment=0,
+        attempt=number,
+        at=at,
+        kind="retry" if number else "first",
+        upstream=upstream,
+        model=model,
+        first_seq=first_seq,
+        end_seq=max(seq, first_seq - 1),
+        chosen=is_chosen,
+        outcome=failure.outcome if failure is not None else "ok",
+        status=(failure.status if failure is not None else 200) or None,
+        ms=max(at - (began_at or call.at), 0),
+        retry_after_ms=None if after is None else round(after * 1000),
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+    )
 
 
 def plan_of(call: CallInfo, config: Config, request: ChatRequest) -> Plan | None:

@@ -21,7 +21,7 @@ from policy.session.request_side import RequestSide
 from policy.session.routes import failures
 from policy.session.routes.failures import Failure, of_event
 from policy.session.routes.gate import GatedOutbox
-from policy.session.routes.plan import NextAttempt, Plan, plan_of
+from policy.session.routes.plan import NextAttempt, Plan, attempt_row, plan_of
 from protocol import errors_wire
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
@@ -43,6 +43,8 @@ class RoutedSide(RequestSide):
     _is_rest_due = False
     """Must the end of a replaced answer still come?"""
     _last_failure: Failure | None = None
+    _failure: Failure | None = None
+    """How the answer failed of a call whose route has one target and one attempt."""
     _lost_usage = Usage()
     """What failed attempts were counted."""
 
@@ -74,9 +76,7 @@ class RoutedSide(RequestSide):
             exchange.chain,
         )
         opening.note_account(self.out, failed, self._config, upstream.name)
-        if self._plan is not None:
-            self._at_eof = True
-            self._plan.fail(failures.of_status(status, raw, failed))
+        self._ended_with(failures.of_status(status, raw, failed))
         # in a later segment the answer was already paid for
         return self._failed(
             msgspec.structs.replace(failed, status=0) if exchange.segment else failed, seq
@@ -87,16 +87,26 @@ class RoutedSide(RequestSide):
         if self._outlasts(seq, code):
             return
         event = self._unsent(code) or errors_wire.gateway_failure(code)
-        if self._plan is not None and code != errors_wire.REPEAT_REFUSED:
-            self._at_eof = True
-            self._plan.fail(failures.of_code(code, event))
+        if code != errors_wire.REPEAT_REFUSED:
+            self._ended_with(failures.of_code(code, event))
         self._failed(event, seq)
+
+    def _ended_with(self, failure: Failure) -> None:
+        """Take that the upstream's answer ended with a failure."""
+        if self._plan is not None:
+            self._at_eof = True
+            self._plan.fail(failure)
+        elif self._failure is None:
+            self._failure = failure
 
     def _fails_over(self, event: UpstreamFailed, seq: int) -> bool:
         """Let another attempt follow the one that failed with `event`, at the chunk `seq`; False
         where the client is to be told."""
         plan, exchange, out = self._plan, self._exchange, self.out
-        if plan is None or exchange is None or exchange.segment or plan.is_recorded:
+        if plan is None:
+            self._ended_with(of_event(event))
+            return False
+        if exchange is None or exchange.segment or plan.is_recorded:
             return False
         failure = plan.failure or of_event(event)
         plan.fail(failure)
@@ -110,7 +120,7 @@ class RoutedSide(RequestSide):
         exchange.blocks.abandon()
         spent = exchange.usage.spent
         self._lost_usage = self._lost_usage.plus(spent)
-        out.records.append(plan.record(out.at, seq, is_chosen=False, **_counts(spent)))
+        out.records.append(plan.record(out.at, seq, spent, is_chosen=False))
         self._try(plan, step, exchange, failure, seq)
         return True
 
@@ -202,12 +212,20 @@ class RoutedSide(RequestSide):
         return last.event
 
     def last_attempt(self, at: int, seq: int) -> list[AttemptRecord]:
-        """Return the row of the last attempt, if there were several."""
-        plan, exchange = self._plan, self._exchange
-        if plan is None or exchange is None or not plan.number or plan.is_recorded:
+        """Return the row of the last attempt, if there were several or it failed: the only one of
+        a call that went well is the call itself."""
+        plan, exchange, failure = self._plan, self._exchange, self._failure
+        if exchange is None or exchange.segment:
+            return []
+        if plan is None:
+            if failure is None or self.may_defer or self.may_continue:
+                return []
+            alone = exchange.upstream.name, exchange.request.model
+            return [attempt_row(self.call, *alone, failure, at, seq, exchange.usage.spent)]
+        if plan.is_recorded or not (plan.number or plan.failure):
             return []
         is_chosen = isinstance(self.out, GatedOutbox) and self.out.is_open
-        return [plan.record(at, seq, is_chosen=is_chosen, **_counts(exchange.usage.spent))]
+        return [plan.record(at, seq, exchange.usage.spent, is_chosen=is_chosen)]
 
     @property
     def retries(self) -> int:
@@ -219,7 +237,3 @@ class RoutedSide(RequestSide):
         """What the client is told of where its answer comes from, if a route says more than
         that."""
         return self._plan.headers() if self._plan is not None else {}
-
-
-def _counts(usage: Usage) -> dict[str, int | None]:
-    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
