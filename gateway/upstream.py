@@ -124,6 +124,7 @@ class Upstreams:
 
     async def _send_again(self, repeats: Repeats, call: OpenCall, dispatch: Dispatch) -> None:
         if not await repeats.begins(call.key, time.monotonic()):
+            self._bus.figures.add(Total.UPSTREAM_ATTEMPTS, dispatch.upstream, "refused")
             self._append(call, "failed", text=errors_wire.REPEAT_REFUSED)
             return
         held = [call.key]
@@ -140,6 +141,8 @@ class Upstreams:
     async def _send_once(
         self, call: OpenCall, dispatch: Dispatch, when_begun: Callable[[], None] | None = None
     ) -> None:
+        kind = "again" if dispatch.attempt else "first"
+        self._bus.figures.add(Total.UPSTREAM_ATTEMPTS, dispatch.upstream, kind)
         try:
             await self._send(call, dispatch, when_begun)
             return
@@ -211,7 +214,15 @@ class Upstreams:
                 f"this key has used its share, {most}; try again in 1 second", retry_after_s=1
             )
         door = self._doors.get(name)
-        answer = UpstreamAnswer(call, self._bus, door, DIALECTS[dispatch.dialect], when_begun)
+        answer = UpstreamAnswer(
+            call,
+            self._bus.append,
+            self._limits,
+            self._bus.figures,
+            door,
+            DIALECTS[dispatch.dialect],
+        )
+        answer.when_begun = when_begun
         try:
             if door is not None and door.upstream.breaker:
                 permit = self._breakers.ask(name, call.key, time.monotonic())

@@ -24,8 +24,6 @@ class Repeats(RoundRobin):
         self._slots = LEAST
         self._seconds: deque[tuple[int, int]] = deque()
         """Seconds of the clock with requests, and how many."""
-        self.refused = 0
-        """How many attempts were not made."""
 
     def count(self, now: float) -> None:
         """Count a request, of a call's first attempt or not."""
@@ -45,7 +43,6 @@ class Repeats(RoundRobin):
             async with asyncio.timeout(PATIENCE_S):
                 await self.enter(key)
         except TimeoutError:
-            self.refused += 1
             return False
         return True
 

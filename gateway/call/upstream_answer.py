@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from gateway.bus import Bus
 from gateway.call.calls import OpenCall
 from gateway.call.compressed_answer import CompressedAnswer
 from protocol.bytes import eventstream
@@ -21,7 +20,8 @@ from protocol.errors import PipelineError, RemoteProtocolError
 from providers.breaker import OUTCOMES, Permit
 from providers.doors.plain import Door, Splitter
 from providers.http1 import UpstreamConnection
-from streams.metrics import Total
+from settings.config import Limits
+from streams.metrics import ProcessFigures, Total
 
 log = logging.getLogger(__name__)
 SENT_AGAIN = "upstream_repeated"
@@ -31,6 +31,7 @@ _FRAMES = b"dei:r"
 """What an SSE stream begins with, and no JSON does: servers call streams all kinds of types."""
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _RETRY = re.compile(rb"x-should-retry (?:true|false)|retry-after-ms [0-9.]{1,12}")
+_MS = re.compile(rb"([0-9]{1,9})(?:\.[0-9]*)?")
 _LIMIT = re.compile(rb"(?:anthropic-|x-)ratelimit-[a-z0-9-]{1,60} [!-~][ -~]{0,99}")
 _KIND = re.compile(rb"[A-Za-z0-9_.]{1,80}")
 """What may be the name of an error."""
@@ -44,19 +45,22 @@ class UpstreamTooLarge(PipelineError):
 
 class UpstreamAnswer:
     """Puts one answer onto its call's stream as it comes: events of a stream, else the whole body
-    at its end. `when_begun` is called when an answer of status 200 begins."""
+    at its end."""
 
     def __init__(
         self,
         call: OpenCall,
-        bus: Bus,
+        push: Callable[[OpenCall], None],
+        limits: Limits,
+        figures: ProcessFigures,
         door: Door | None,
         dialect: Dialect,
-        when_begun: Callable[[], None] | None,
     ) -> None:
-        self._call, self._bus, self._door, self._dialect = call, bus, door, dialect
-        self._push, self._when_begun = bus.append, when_begun
-        self.status, self._retry_after, self._note = 0, "", ""
+        self._call, self._push, self._door, self._dialect = call, push, door, dialect
+        self._limits, self._figures = limits, figures
+        self.when_begun: Callable[[], None] | None = None
+        """Called when an answer of status 200 begins."""
+        self.status, self._note = 0, ""
         self.compressed: CompressedAnswer | None = None
         self._error_kind = b""
         self._splitter: Splitter | None = None
@@ -78,7 +82,7 @@ class UpstreamAnswer:
             self.permit.done(outcome, time.monotonic())
         if outcome != "200" and self.upstream:
             meaning = OUTCOMES.get(outcome, "neutral")
-            self._bus.figures.add(Total.UPSTREAM_FAILURES, self.upstream, meaning)
+            self._figures.add(Total.UPSTREAM_FAILURES, self.upstream, meaning)
 
     def on_again(self) -> None:
         """The request is sent once more: the provider had closed the kept connection."""
@@ -105,12 +109,11 @@ class UpstreamAnswer:
         )
         if not self.is_stale:
             self.asked = b""
-        if status == 200 and self._when_begun is not None:
-            self._when_begun()
+        if status == 200 and self.when_begun is not None:
+            self.when_begun()
         permit = self.permit
         if status != 200 or (permit is not None and not permit.is_calm()):
             self.came_to(str(status))
-        self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         self._call.upstream_headers = _passed_headers(
             status,
             headers,
@@ -127,7 +130,7 @@ class UpstreamAnswer:
         wraps = self._door.splitter if self._door is not None else None
         framing, content_type = self._dialect.framing, headers.get(b"content-type", b"").lower()
         # arguments of `event_bytes`, of which each byte can be an escape of six
-        most = 6 * self._bus.limits.event_bytes
+        most = 6 * self._limits.event_bytes
         is_eventstream = content_type.startswith(eventstream.CONTENT_TYPE)
         if wraps is not None and is_eventstream:
             self._splitter = wraps(most)
@@ -143,7 +146,7 @@ class UpstreamAnswer:
         if coding in CODINGS:
             take = partial(self.on_data, is_opened=True)
             self.compressed = CompressedAnswer(
-                coding, take, self._call.flow, self._bus.limits.unsent_bytes
+                coding, take, self._call.flow, self._limits.unsent_bytes
             )
         elif self.status == 200 and coding not in ("", "identity"):
             raise RemoteProtocolError(
@@ -158,26 +161,26 @@ class UpstreamAnswer:
         UpstreamTooLarge, RemoteProtocolError."""
         if self.compressed is not None and not is_opened:
             self.compressed.feed(data, line)
-            if self.compressed.came > self._bus.limits.output_bytes:
+            if self.compressed.came > self._limits.output_bytes:
                 # it may open to nothing
                 raise UpstreamTooLarge("the upstream's answer is larger than the limit")
             return
         call = self._call
-        if call.flow.receive(len(data)) > self._bus.limits.output_bytes:
+        if call.flow.receive(len(data)) > self._limits.output_bytes:
             raise UpstreamTooLarge("the upstream's answer is larger than the limit")
         if self._may_stream and (data := data.lstrip(_BLANK)):
             self._may_stream = False
             if data[0] in _FRAMES:
-                self._splitter = EventSplitter(6 * self._bus.limits.event_bytes)
+                self._splitter = EventSplitter(6 * self._limits.event_bytes)
         if self._splitter is None:
             self._body.append(data)
         elif events := self._splitter.feed(data):
             call.flow.chunks += len(events)
             call.appender.append("chunks", events)
             self._push(call)
-            if line is not None and call.flow.backlog_bytes() > self._bus.limits.unsent_bytes:
+            if line is not None and call.flow.backlog_bytes() > self._limits.unsent_bytes:
                 line.pause()
-                call.when_room(self._bus.limits.unsent_bytes, line.resume)
+                call.when_room(self._limits.unsent_bytes, line.resume)
 
     def on_end(self) -> None:
         """The answer is complete."""
@@ -209,7 +212,7 @@ class UpstreamAnswer:
                 "status",
                 [_with_kind(answer, self._error_kind)],
                 number=self.status,
-                text=self._retry_after,
+                text=_asked_wait(self._head),
             )
         self._push(call)
 
@@ -226,6 +229,15 @@ class UpstreamAnswer:
             await self.compressed.finish()
             self.compressed = None
             self.on_end()
+
+
+def _asked_wait(headers: Mapping[bytes, bytes]) -> str:
+    """Return the provider's Retry-After, in its own form; whole seconds, rounded up, if it says
+    milliseconds."""
+    exact = _MS.fullmatch(headers.get(b"retry-after-ms", b""))
+    if exact is not None:
+        return str(-(-int(exact[1]) // 1000))
+    return headers.get(b"retry-after", b"").decode("latin-1")
 
 
 def _passed_headers(

@@ -350,7 +350,9 @@ class DeferringSession(Session):
             chain.defer()
             approved = self._approve(chain, request)
             plan = plan_of(call, self._config, approved)
-            upstream = opening.route(call, self._config, approved, plan)
+            upstream = opening.route(
+                call, self._config, approved, plan.target if plan is not None else None
+            )
         except PipelineError as error:
             self._give_up(first, error.message)
             return

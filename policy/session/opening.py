@@ -11,7 +11,6 @@ from policy.session import nonces
 from policy.session.answer.outbox import Outbox
 from policy.session.chain import Chain
 from policy.session.effects import CallInfo, Respond, SendUpstream
-from policy.session.routes.plan import Plan
 from policy.session.tracing import TracedChain
 from protocol import codecs
 from protocol.bounds import MAX_CHAINED, MAX_LOOKUPS
@@ -29,6 +28,7 @@ from protocol.stored_answers import StoredAnswers, WantedAnswers
 from protocol.stored_answers import refusal as refusal_of
 from protocol.target import Target, Translated
 from settings.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
+from settings.routes import RouteTarget
 
 _encode = msgspec.json.Encoder().encode
 
@@ -50,15 +50,15 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 def route(
-    call: CallInfo, config: Config, request: ChatRequest, plan: Plan | None = None
+    call: CallInfo, config: Config, request: ChatRequest, asked: RouteTarget | None = None
 ) -> Destination:
-    """Return the upstream for the request's model: the one whose turn it is by `plan`. Raises
-    NotFound."""
+    """Return the upstream for the request's model: `asked`, if a route says whose
+    turn it is. Raises NotFound."""
     model, matched = request.model, config.route_of(request.model)
     name = matched.upstream if matched is not None else config.route(model)
     renamed = ""
-    if plan is not None:
-        name, renamed = plan.target.upstream, plan.target.model or ""
+    if asked is not None:
+        name, renamed = asked.upstream, asked.model or ""
     if name is None:
         raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
     allowed_betas = frozenset(config.betas)

@@ -57,7 +57,9 @@ class RoutedSide(RequestSide):
         if plan is not None and plan.has_more and isinstance(self.out, GatedOutbox):
             self.out.keep(body)
             self.may_rewrite = True
-        return opening.route(self.call, self._config, request, plan)
+        return opening.route(
+            self.call, self._config, request, plan.target if plan is not None else None
+        )
 
     def calls(self, packed: bytes) -> None:
         """As every session's."""
@@ -148,7 +150,7 @@ class RoutedSide(RequestSide):
                 self._recall(self._recalled)
             approved = self._approve(chain, request)
             opening.check_model(approved, plan.model)
-            upstream = opening.route(call, self._config, approved, plan)
+            upstream = opening.route(call, self._config, approved, plan.target)
             blocks = self._make_blocks(chain, request.without_history())
         except PipelineError as error:
             # what a policy blocks stays blocked, whoever would be asked next
