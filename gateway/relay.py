@@ -43,8 +43,10 @@ class Relay:
                 return
             if (dispatch := call.order.take_dispatch()) is not None:
                 # a continued turn: the session has had all of the answer before it, so at most the
-                # clean-up of that request is still running
+                # clean-up of that request is still running. Another attempt may come before the end
+                # of the one that failed
                 await self.stop_upstream()
+                self._upstreams.replace(call)
                 self._upstream = asyncio.get_running_loop().create_task(
                     self._upstreams.send(call, dispatch), name="upstream"
                 )

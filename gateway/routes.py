@@ -107,7 +107,7 @@ class Gateway:
         self._door = door
         self.draining, self.refusals = False, Refusals(bus.figures)
         self._ended = NotedCalls(bus.figures)
-        self._served = client_paths()
+        self._served, self._retries = client_paths(), config.tries_again
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
         self._most_connections = descriptors.limit() - descriptors.reserved(config)
 
@@ -402,7 +402,7 @@ class Gateway:
             policy_sets=self._sets.named,
             body_sha256=digest,
             facts=facts,
-            numbers=key.for_workers,
+            numbers={**key.for_workers, layout.RETRIES: 1} if self._retries else key.for_workers,
             source=client_session.source,
             agent=client_session.agent,
             parent=client_session.parent,

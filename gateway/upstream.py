@@ -1,9 +1,10 @@
 """Sends approved requests upstream and puts what comes back onto the call's stream. Holds the
 provider credentials.
 
-Where a request goes, with which headers and key, comes from the configuration alone. Never retried,
-but where a kept connection had ended before it was used; redirects are not followed; the answer is
-split into SSE events by bytes and otherwise untouched.
+Where a request goes, with which headers and key, comes from the configuration alone. Sent again
+only where a kept connection had ended before it was used: further attempts are dispatches of their
+own. Redirects are not followed; the answer is split into SSE events by bytes and otherwise
+untouched.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import contextlib
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -19,8 +21,15 @@ from gateway.admission import Shares
 from gateway.bus import Bus
 from gateway.call import figures
 from gateway.call.calls import OpenCall
+from gateway.call.repeats import Repeats
 from gateway.call.upstream_answer import UpstreamAnswer
-from protocol.bounds import DEMO_BODY_BYTES, MAX_KEPT_HEADS, SCRIPT_BODY_BYTES
+from protocol import errors_wire
+from protocol.bounds import (
+    DEMO_BODY_BYTES,
+    MAX_ATTEMPT_WAIT_S,
+    MAX_KEPT_HEADS,
+    SCRIPT_BODY_BYTES,
+)
 from protocol.dialects.table import DIALECTS
 from protocol.errors import (
     NotFound,
@@ -64,6 +73,7 @@ class Upstreams:
         self._scripts = DemoServer("the scripted model", scripts_dir)
         self._heads = dict[tuple[str, ...], tuple[Origin, bytes]]()
         self._breakers = Breakers(bus.gateway)
+        self._repeats = Repeats() if config.tries_again else None
         bus.figures.reads.append(lambda: figures.states(self.states))
         self._pool = Pool(
             connect_s=self._limits.connect_s,
@@ -102,8 +112,39 @@ class Upstreams:
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises
         but cancellation."""
+        call.appender.is_answering, call.upstream_headers = True, {}
+        if self._repeats is not None:
+            self._repeats.count(time.monotonic())
+            if dispatch.wait_ms:
+                await asyncio.sleep(min(dispatch.wait_ms / 1000, MAX_ATTEMPT_WAIT_S))
+            if dispatch.attempt:
+                await self._send_again(self._repeats, call, dispatch)
+                return
+        await self._send_once(call, dispatch)
+
+    async def _send_again(self, repeats: Repeats, call: OpenCall, dispatch: Dispatch) -> None:
+        if not await repeats.begins(call.key, time.monotonic()):
+            self._bus.figures.add(Total.UPSTREAM_ATTEMPTS, dispatch.upstream, "refused")
+            self._append(call, "failed", text=errors_wire.REPEAT_REFUSED)
+            return
+        held = [call.key]
+
+        def leave() -> None:
+            while held:
+                repeats.leave(held.pop())
+
         try:
-            await self._send(call, dispatch)
+            await self._send_once(call, dispatch, leave)
+        finally:
+            leave()
+
+    async def _send_once(
+        self, call: OpenCall, dispatch: Dispatch, when_begun: Callable[[], None] | None = None
+    ) -> None:
+        kind = "again" if dispatch.attempt else "first"
+        self._bus.figures.add(Total.UPSTREAM_ATTEMPTS, dispatch.upstream, kind)
+        try:
+            await self._send(call, dispatch, when_begun)
             return
         except RequestError as error:
             # as if the provider had answered so: the worker tells the client, and the record has it
@@ -154,7 +195,14 @@ class Upstreams:
         call.appender.append(kind, chunks, number=number, text=text)
         self._bus.append(call)
 
-    async def _send(self, call: OpenCall, dispatch: Dispatch) -> None:
+    def replace(self, call: OpenCall) -> None:
+        """Mark the end of an answer that was given up, as another attempt takes its place."""
+        if call.appender.is_answering:
+            self._append(call, "failed", text=errors_wire.SUPERSEDED)
+
+    async def _send(
+        self, call: OpenCall, dispatch: Dispatch, when_begun: Callable[[], None] | None
+    ) -> None:
         name = dispatch.upstream
         shares = self._shares.get(name)
         if shares is not None and shares.take(call.key) is not None:
@@ -174,6 +222,7 @@ class Upstreams:
             door,
             DIALECTS[dispatch.dialect],
         )
+        answer.when_begun = when_begun
         try:
             if door is not None and door.upstream.breaker:
                 permit = self._breakers.ask(name, call.key, time.monotonic())

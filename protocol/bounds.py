@@ -193,6 +193,12 @@ MAX_OPAQUE_NOTES = 100
 """Kinds of unknown content of an answer that are noted."""
 MAX_SEGMENTS = 8
 """Answers of one turn that pauses or is deferred."""
+MAX_ATTEMPTS = 8
+"""Requests for one answer."""
+MAX_ATTEMPT_WAIT_S = 60.0
+"""Before one attempt."""
+MAX_TARGETS = 16
+"""Targets of a route that share requests, and as many behind them."""
 MAX_TURN_BYTES = 32 * 2**20
 """A turn that is rebuilt from the record."""
 

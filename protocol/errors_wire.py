@@ -141,6 +141,12 @@ error type, sentence. Why an upstream cannot be reached is for the operator: it 
 the log."""
 
 
+REPEAT_REFUSED = "too_many_repeats"
+"""The code with which a gateway does not send another attempt, as it repeats too many requests."""
+SUPERSEDED = "superseded"
+"""The code with which a gateway ends an answer that another attempt replaces."""
+
+
 def gateway_failure(code: str) -> UpstreamFailed:
     """Return what a gateway's error code means for the client."""
     status, kind, message = _GATEWAY_FAILURES.get(code, (502, "api_error", "the upstream failed"))

@@ -327,7 +327,7 @@ class AttemptRecord(
     """One upstream answer to a request of the call. Key: (call_id, segment, attempt). Only calls
     that were sent more than once have them.
 
-    `kind` says what it was made for (`first`, `defer`, `continue`), `first_seq` and `end_seq` which
+    `kind` says what it was made for (`first`, `retry`, `defer`, `continue`), `first_seq` and `end_seq` which
     chunks are its own; `chosen`: it went out.
     """
 
@@ -344,6 +344,16 @@ class AttemptRecord(
     chosen: bool
     input_tokens: Tokens = None
     output_tokens: Tokens = None
+    outcome: Annotated[str | None, Column(since=2)] = None
+    """What came of it: `ok`, or how it failed (`policy.session.routes.failures`)."""
+    status: Annotated[int | None, Column(since=2)] = None
+    """Of the upstream's answer; None where none came."""
+    ms: Annotated[int | None, Column(since=2)] = None
+    """From when it was to be sent to its end."""
+    retry_after_ms: Annotated[int | None, Column(since=2)] = None
+    """What the upstream asked to wait, up to a minute."""
+    cost_nano: Annotated[int | None, Column("int8", since=2)] = None
+    """What it cost."""
 
 
 class EndRecord(

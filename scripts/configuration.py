@@ -52,6 +52,7 @@ from settings.config import (
 from settings.login import Claim, LoginSettings, Oidc
 from settings.pages import Pages
 from settings.retention import Retention
+from settings.routes import Retry, Routed, RouteTarget
 from settings.upstreams import HeaderName, KnownDialect, Part, Upstream
 
 PAGE, OPTIONS_PAGE = DOCS / "run" / "configuration.md", DOCS / "run" / "policy-options.md"
@@ -113,6 +114,8 @@ _MOST_LISTED = 12
 SECTIONS: dict[type[BaseModel], str] = {
     Upstream: "upstreams.NAME",
     ModelRoute: "models[]",
+    RouteTarget: "models[]: targets[] and then[]",
+    Retry: "models[]: retry",
     Price: "models[]: price",
     PolicyStep: "policies.NAME",
     Limits: "limits",
@@ -238,6 +241,8 @@ def keys(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo, str]]:
     """Yield the keys that a model declares itself: what the file calls it, the field, and its
     docstring. Raises ValueError."""
     texts = _docstrings(model)
+    if Routed in model.__bases__:
+        texts |= _docstrings(Routed)
     for name, field in model.model_fields.items():
         if name not in model.__annotations__ and any(one in SECTIONS for one in model.__bases__):
             continue

@@ -90,6 +90,7 @@ PANELS: dict[str, dict[str, tuple[str, ...]]] = {
         "Takeovers, fenced": (rate("sluice_takeovers_total"), rate("sluice_fenced_total")),
     },
     "Upstreams": {
+        "Requests a second": (rate("sluice_upstream_attempts_total", "upstream, kind"),),
         "Failures a second": (rate("sluice_upstream_failures_total", "upstream, outcome"),),
         "Left alone": ("max by (upstream) (sluice_upstream_state)",),
     },

@@ -36,6 +36,7 @@ from settings.config_faults import Faults, Place, faults_between
 from settings.login import LoginSettings
 from settings.pages import Pages
 from settings.retention import Retention
+from settings.routes import Routed
 from settings.upstreams import Upstream as Upstream
 
 Role = Literal["client", "auditor", "admin", "monitor", "approver"]
@@ -81,17 +82,13 @@ class Price(_Strict):
     """For a million output tokens."""
 
 
-class ModelRoute(_Strict):
-    """Models whose name matches `match` or is among `names` go to `upstream`; the first route that
-    takes a model wins."""
+class ModelRoute(Routed):
+    """Models whose name matches `match` or is among `names` go to `upstream` or `targets`; the
+    first route that takes a model wins."""
 
     match: str = ""
     """Shell pattern (`*`, `?`, `[...]`) that the whole name must match. GET /v1/models lists no
     patterns."""
-    upstream: Name
-    """The key of the upstream under `upstreams`; or `script`, which plays files
-    (docs/use/scripts.md), in the client's dialect; `script-openai` and `script-anthropic` always in
-    theirs."""
     names: tuple[ModelName, ...] = ()
     """Whole names, which GET /v1/models lists. A route needs `match`, `names` or both."""
     server_tools: tuple[dict[str, Any], ...] = ()
@@ -508,6 +505,11 @@ class Config(_Strict):
                             " stands first: move it below"
                         ),
                     )
+
+    @property
+    def tries_again(self) -> bool:
+        """May a request be sent again, by any route?"""
+        return any(route.attempts > 1 for route in self.models)
 
     @property
     def listed_models(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from protocol.dialects.base import Dialect
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.server_tools.added import check_families
-from settings import defaults
+from settings import defaults, routes
 
 _SCRIPTS = (defaults.SCRIPT, *(f"{defaults.SCRIPT}-{name}" for name in CLIENTS))
 Place = tuple[str | int, ...]
@@ -89,15 +89,29 @@ def faults_between(raw: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
 def _faults_of_route(
     place: Place, route: Mapping[str, Any], upstreams: Mapping[str, Any]
 ) -> Iterator[tuple[Place, str]]:
-    name = route.get("upstream")
-    if not isinstance(name, str):
-        return
+    for where, name in routes.named(route):
+        if isinstance(name, str):
+            yield from _faults_of_target(place, where, name, route, upstreams)
+    trust = {n: u.get("trust") for n, u in upstreams.items() if isinstance(u, Mapping)}
+    if not route.get("allow_less_trust") and (lost := routes.loses_trust(route, trust)):
+        yield (
+            place,
+            (
+                f"a request for a trusted upstream may go on to {lost!r}, which is untrusted: take"
+                " it out, or set `allow_less_trust: true`"
+            ),
+        )
+
+
+def _faults_of_target(
+    place: Place, where: Place, name: str, route: Mapping[str, Any], upstreams: Mapping[str, Any]
+) -> Iterator[tuple[Place, str]]:
     if name in _SCRIPTS:
         if what := next((what for what in ("server_tools", "mcp_servers") if route.get(what)), ""):
             yield (*place, what), f"{name!r} is the scripted model, which runs no tools"
     elif name not in upstreams:
         near = did_you_mean(name, [*map(str, upstreams), defaults.SCRIPT])
-        yield (*place, "upstream"), f"the upstream {name!r} is not under upstreams{near}"
+        yield (*place, *where), f"the upstream {name!r} is not under upstreams{near}"
     elif route.get("server_tools") or route.get("mcp_servers"):
         upstream = upstreams[name]
         dialect = (

@@ -19,6 +19,7 @@ from protocol.request import DialectName
 from protocol.requests.addresses import check_base_url
 from protocol.target import Guided
 from settings.config_faults import dialects_that
+from settings.routes import Trust
 
 DoorName = Literal["plain", "azure", "vertex", "bedrock"]
 _SHOWN_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
@@ -188,6 +189,9 @@ class Upstream(BaseModel):
     (`anthropic-ratelimit-*`, `x-ratelimit-*`). These limits are the operator's, for all keys
     together. Clients always get `retry-after`, `retry-after-ms` and `x-should-retry` of its
     errors."""
+    trust: Trust = "trusted"
+    """Whether its answers are as trustworthy as others'. A route that may go on from a `trusted`
+    upstream to an `untrusted` one is refused, unless it says `allow_less_trust`."""
     compress: bool = False
     """Whether gateways ask it for compressed answers (gzip): fewer bytes on a line that is metered
     or slow, for more CPU. An answer that comes compressed unasked is opened all the same."""

@@ -377,6 +377,11 @@ def gateway_signs(shown: Mapping[bytes, bytes]) -> dict[str, GatewaySign]:
     return signs
 
 
+RETRIES = "retries"
+"""Among a START's numbers: its gateway takes further attempts of one request (`Dispatch.attempt`).
+Only said where a route may need one."""
+
+
 class Start(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The first entry of a call's stream: all that a session needs besides the body. Times are Unix
     ms.
@@ -499,6 +504,10 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     """Names for the anthropic-beta header, joined with the upstream's configured ones."""
     sha256: bytes = b""
     """Of `body`; empty where there is none."""
+    attempt: int = 0
+    """Counts the attempts at one answer, from 0."""
+    wait_ms: int = 0
+    """To wait before it is sent."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)

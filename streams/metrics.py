@@ -82,6 +82,11 @@ class Total(Measure):
     TOKENS = "Tokens as the record has them", "route", "kind"
     TIMEOUTS = "Timers that ended a call or a request", "timer"
     REFUSED = "Requests refused before their call began, at once", "reason"
+    UPSTREAM_ATTEMPTS = (
+        "Requests to upstreams, at once; again: another had failed; refused: too many were sent",
+        "upstream",
+        "kind",
+    )
     UPSTREAM_FAILURES = (
         "Requests to upstreams that came to nothing, at once; left_alone: was not sent",
         "upstream",

@@ -208,7 +208,33 @@ def attempt_item(row: Any) -> JsonObject:
         "upstream": row.upstream,
         "model": from_column(row.model),
         **_same(row, ("first_seq", "end_seq", "chosen", "input_tokens", "output_tokens")),
+        **_same(row, ("outcome", "status", "ms", "retry_after_ms")),
     }
+
+
+def only_attempt(row: Any, chunks: int) -> list[JsonObject]:
+    """The attempt of a call without rows of `attempts`, made of its row of `call_log`: it went
+    well, or nobody waited for its end. None where nothing came of an upstream."""
+    if not (row.upstream and chunks):
+        return []
+    took = row.ended_at - row.created_at if row.ended_at is not None else None
+    return [
+        {
+            "segment": 0,
+            "attempt": 0,
+            "at": time(row.ended_at),
+            "kind": "first",
+            **_same(row, ("upstream", "model")),
+            "first_seq": 1,
+            "end_seq": chunks,
+            "chosen": True,
+            **_same(row, ("input_tokens", "output_tokens")),
+            "outcome": "ok" if row.reason == "complete" else None,
+            "status": 200,
+            "ms": None if took is None else round(took.total_seconds() * 1000),
+            "retry_after_ms": None,
+        }
+    ]
 
 
 def event_item(row: Any) -> JsonObject:

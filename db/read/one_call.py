@@ -36,6 +36,7 @@ from db.read.json_rows import (
     event_item,
     facts,
     judgement_item,
+    only_attempt,
     payload,
     score_item,
     tool_call_item,
@@ -72,12 +73,9 @@ async def read_call(connection: AsyncConnection, call_id: UUID) -> JsonObject | 
         for name, item, table, order in _PARTS
     }
     await add_whys(connection, parts["tool_calls"])
-    return {
-        **call_item(row),
-        **facts(begun, "calls"),
-        **await _sums(connection, call_id),
-        **parts,
-    }
+    sums = await _sums(connection, call_id)
+    parts["attempts"] = parts["attempts"] or only_attempt(row, sums["chunks"])
+    return {**call_item(row), **facts(begun, "calls"), **sums, **parts}
 
 
 async def _sums(connection: AsyncConnection, call_id: UUID) -> JsonObject:

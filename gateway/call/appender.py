@@ -25,6 +25,7 @@ class Appender:
         "channel",
         "closed",
         "commands",
+        "is_answering",
         "is_lost",
         "pending",
         "seq",
@@ -49,6 +50,8 @@ class Appender:
         """Entries that Redis was asked to take, and has not said that it did."""
         self.stored = 0
         """Entries of which Redis has said that they are there."""
+        self.is_answering = False
+        """Is a request under way whose end is not queued?"""
         self.closed = False
         """The end is queued: nothing follows it."""
         self.is_lost = False
@@ -69,6 +72,8 @@ class Appender:
         chunks = chunks or []
         if self._observer is not None:
             self._observer.queued(kind, chunks, number, text)
+        if kind != "chunks":
+            self.is_answering = False
         self.closed = kind == "closed"
         self.unprocessed_bytes += sum(map(len, chunks))
         pending = self.pending

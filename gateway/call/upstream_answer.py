@@ -31,6 +31,7 @@ _FRAMES = b"dei:r"
 """What an SSE stream begins with, and no JSON does: servers call streams all kinds of types."""
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _RETRY = re.compile(rb"x-should-retry (?:true|false)|retry-after-ms [0-9.]{1,12}")
+_MS = re.compile(rb"([0-9]{1,9})(?:\.[0-9]*)?")
 _LIMIT = re.compile(rb"(?:anthropic-|x-)ratelimit-[a-z0-9-]{1,60} [!-~][ -~]{0,99}")
 _KIND = re.compile(rb"[A-Za-z0-9_.]{1,80}")
 """What may be the name of an error."""
@@ -57,7 +58,9 @@ class UpstreamAnswer:
     ) -> None:
         self._call, self._push, self._door, self._dialect = call, push, door, dialect
         self._limits, self._figures = limits, figures
-        self.status, self._retry_after, self._note = 0, "", ""
+        self.when_begun: Callable[[], None] | None = None
+        """Called when an answer of status 200 begins."""
+        self.status, self._note = 0, ""
         self.compressed: CompressedAnswer | None = None
         self._error_kind = b""
         self._splitter: Splitter | None = None
@@ -106,10 +109,11 @@ class UpstreamAnswer:
         )
         if not self.is_stale:
             self.asked = b""
+        if status == 200 and self.when_begun is not None:
+            self.when_begun()
         permit = self.permit
         if status != 200 or (permit is not None and not permit.is_calm()):
             self.came_to(str(status))
-        self._retry_after = headers.get(b"retry-after", b"").decode("latin-1")
         self._call.upstream_headers = _passed_headers(
             status,
             headers,
@@ -208,7 +212,7 @@ class UpstreamAnswer:
                 "status",
                 [_with_kind(answer, self._error_kind)],
                 number=self.status,
-                text=self._retry_after,
+                text=_asked_wait(self._head),
             )
         self._push(call)
 
@@ -225,6 +229,15 @@ class UpstreamAnswer:
             await self.compressed.finish()
             self.compressed = None
             self.on_end()
+
+
+def _asked_wait(headers: Mapping[bytes, bytes]) -> str:
+    """Return the provider's Retry-After, in its own form; whole seconds, rounded up, if it says
+    milliseconds."""
+    exact = _MS.fullmatch(headers.get(b"retry-after-ms", b""))
+    if exact is not None:
+        return str(-(-int(exact[1]) // 1000))
+    return headers.get(b"retry-after", b"").decode("latin-1")
 
 
 def _passed_headers(

@@ -94,6 +94,10 @@ class AttemptLog:
         """Take where the request goes."""
         self._sent_to = (upstream, model)
 
+    def begin_behind(self, seq: int) -> None:
+        """Take that what came up to `seq` was another's."""
+        self._next_seq = seq + 1
+
     def feed(self, seq: int) -> None:
         """Take that chunks came up to `seq`."""
         self._seq = seq
@@ -104,15 +108,15 @@ class AttemptLog:
         self._ended.append(span)
         self._next_seq = self._seq + 1
 
-    def records(self, outbox: Outbox, attempt: int, *, is_chosen: bool) -> None:
-        """Record the answer, whose last segment has ended."""
+    def records(self, outbox: Outbox, attempt: int, *, is_chosen: bool, behind: int = 0) -> None:
+        """Record the answer, whose last segment has ended; `behind` so many failed attempts."""
         upstream, model = self._sent_to
         for segment, first, last, usage in self._ended:
             outbox.records.append(
                 AttemptRecord(
                     call_id=outbox.call.call_id,
                     segment=segment,
-                    attempt=attempt,
+                    attempt=behind + attempt,
                     at=outbox.at,
                     kind=_KINDS[attempt],
                     upstream=upstream,

@@ -206,7 +206,11 @@ class ContinuingSession(Session):
         exchange.blocks.answer_again()
         self._continue(exchange, None)
 
-    def _failed(self, event: UpstreamFailed) -> Mark:
+    def _begin_attempt(self, seq: int) -> None:
+        super()._begin_attempt(seq)
+        self._first_seq = self._next_seq = self._end_seq = seq + 1
+
+    def _failed(self, event: UpstreamFailed, seq: int = -1) -> Mark:
         exchange = self._exchange
         is_unbegun = (
             exchange is not None
@@ -215,7 +219,7 @@ class ContinuingSession(Session):
             and exchange.blocks.slots.next_index == exchange.offset
         )
         if exchange is None or not is_unbegun:
-            return super()._failed(event)
+            return super()._failed(event, seq)
         # what the client has is a whole answer
         self.out.note(STOPPED, -1, f"the upstream did not go on: {event.message}")
         self._end_turn(exchange)
@@ -238,11 +242,13 @@ class ContinuingSession(Session):
         off is chance."""
         is_cut, segment = exchange.blocks.is_cut, exchange.segment
         usage = Usage() if is_cut else exchange.usage.reported
+        if self._plan is not None:
+            self._plan.is_shown()
         self.out.records.append(
             AttemptRecord(
                 call_id=self.call.call_id,
                 segment=segment,
-                attempt=0,
+                attempt=0 if segment else self.retries,
                 at=self.out.at,
                 kind="continue" if segment else "first",
                 upstream=exchange.upstream.name,

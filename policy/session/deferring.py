@@ -29,9 +29,9 @@ from policy.session.answer.slots import CallSlot, Continue, Mark
 from policy.session.answer_log import AnswerLog
 from policy.session.attempts import STAGES, AttemptLog, Choice, Discarded, SecondAnswer, Stage
 from policy.session.chain import Chain
-from policy.session.continuing import ContinuingSession
 from policy.session.effects import CallInfo
 from policy.session.exchange import Continuation, Exchange
+from policy.session.routes.plan import plan_of
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.errors import PipelineError
@@ -53,22 +53,11 @@ _CUT_OFF = frozenset((StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.CONT
 _END = MessageStop(StopReason.END_TURN)
 
 
-def session_of(call: CallInfo, policies: Sequence[Policy], config: Config) -> Session:
-    """Return the session for a call under this series."""
-    for policy in policies:
-        if policy.defers_to and call.endpoint != "count_tokens":
-            return DeferringSession(call, policies, config)
-    kinds = {policy.on_block for policy in policies}
-    if "continue" in kinds and "stop" not in kinds and call.endpoint != "count_tokens":
-        return ContinuingSession(call, policies, config)
-    return Session(call, policies, config)
-
-
 class DeferringSession(Session):
     """A call whose answer is decided by turns. `_sent_events` is what went out of the first
     answer."""
 
-    may_defer = True
+    may_defer = may_rewrite = True
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
         super().__init__(call, policies, config)
@@ -360,7 +349,10 @@ class DeferringSession(Session):
             chain = self._make_chain(request)
             chain.defer()
             approved = self._approve(chain, request)
-            upstream = opening.route(call, self._config, approved)
+            plan = plan_of(call, self._config, approved)
+            upstream = opening.route(
+                call, self._config, approved, plan.target if plan is not None else None
+            )
         except PipelineError as error:
             self._give_up(first, error.message)
             return
@@ -427,4 +419,15 @@ class DeferringSession(Session):
 
     def _record_attempt(self, exchange: Exchange, *, is_chosen: bool) -> None:
         self._attempts.end(exchange)
-        self._attempts.records(self.out, exchange.blocks.attempt, is_chosen=is_chosen)
+        attempt = exchange.blocks.attempt
+        self._attempts.records(self.out, attempt, is_chosen=is_chosen, behind=self.retries)
+        if self._plan is not None:
+            self._plan.is_shown()
+
+    def _is_bound(self, exchange: Exchange) -> bool:
+        return self._stage != "first" or exchange.blocks.slots.next_index > exchange.offset
+
+    def _begin_attempt(self, seq: int) -> None:
+        super()._begin_attempt(seq)
+        self._attempts.begin_behind(seq)
+        self._sent_events, self._held_start = AnswerLog(), None

@@ -16,7 +16,7 @@ from protocol.records import CallFacts, Record
 from protocol.request import DialectName, Endpoint
 from protocol.stored_answers import WantedAnswers
 
-SESSION_VERSION = "12"
+SESSION_VERSION = "13"
 """Part of every policy revision: a change of session behaviour must not take over calls of the old
 one."""
 
@@ -29,6 +29,10 @@ class SendUpstream(msgspec.Struct, frozen=True, tag="Dispatch"):
     endpoint: Endpoint
     body: bytes | None
     betas: tuple[str, ...] = ()
+    attempt: int = 0
+    """Counts the attempts at one answer."""
+    wait_ms: int = 0
+    """How long the gateway waits before it sends this."""
 
 
 class Respond(msgspec.Struct, frozen=True, tag=True):
@@ -141,6 +145,8 @@ class CallInfo(msgspec.Struct, frozen=True):
     """What the key's setting and the header name as the project; none where neither does."""
     allowed: tuple[str, ...] = ()
     """Marks of calls that an admin allowed for the key for good (`policy.base.Ask.mark`)."""
+    may_retry: bool = False
+    """Its gateway can send a request again, to another target too."""
     tracer: Tracer | None = None
     """Receives each hook call, for a call that has debug lines."""
 

@@ -28,6 +28,7 @@ from protocol.stored_answers import StoredAnswers, WantedAnswers
 from protocol.stored_answers import refusal as refusal_of
 from protocol.target import Target, Translated
 from settings.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
+from settings.routes import RouteTarget
 
 _encode = msgspec.json.Encoder().encode
 
@@ -44,12 +45,20 @@ class Destination(msgspec.Struct, frozen=True):
     """May what only the provider can read go to the client?"""
     counts: bool = True
     """Can it count tokens, if its dialect does?"""
+    model: str = ""
+    """What it calls the model, where that is not the client's word."""
 
 
-def route(call: CallInfo, config: Config, request: ChatRequest) -> Destination:
-    """Return the upstream for the request's model. Raises NotFound."""
+def route(
+    call: CallInfo, config: Config, request: ChatRequest, asked: RouteTarget | None = None
+) -> Destination:
+    """Return the upstream for the request's model: `asked`, if a route says whose
+    turn it is. Raises NotFound."""
     model, matched = request.model, config.route_of(request.model)
     name = matched.upstream if matched is not None else config.route(model)
+    renamed = ""
+    if asked is not None:
+        name, renamed = asked.upstream, asked.model or ""
     if name is None:
         raise NotFound(config.unknown_model(model), code="model_not_found", param="model")
     allowed_betas = frozenset(config.betas)
@@ -66,6 +75,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Destination:
                 betas=call.betas,
                 allowed_betas=allowed_betas,
             ),
+            model=renamed,
         )
     provider = config.upstreams[name]
     target = Target(
@@ -90,6 +100,7 @@ def route(call: CallInfo, config: Config, request: ChatRequest) -> Destination:
         config.private_urls == "pass",
         provider.sealed == "allow",
         counts,
+        renamed,
     )
 
 
@@ -281,6 +292,8 @@ def dispatch(
         else msgspec.structs.replace(upstream.target, container=container)
     )
     dialect = DIALECTS[target.dialect]
+    if upstream.model and upstream.model != request.model:
+        request, changed = msgspec.structs.replace(request, model=upstream.model), True
     if call.endpoint == "count_tokens":
         client = CLIENTS[call.dialect].token_counts
         assert client is not None

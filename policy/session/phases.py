@@ -2,8 +2,10 @@
 
 from typing import Final, Literal
 
-Phase = Literal["new", "waiting", "approved", "answering", "paused", "drained", "stopped"]
-Step = Literal["wait", "approve", "send", "pause", "drain", "go_on", "stop", "ask_again"]
+Phase = Literal[
+    "new", "waiting", "approved", "answering", "paused", "drained", "superseded", "stopped"
+]
+Step = Literal["wait", "approve", "send", "pause", "drain", "go_on", "stop", "ask_again", "outlast"]
 
 # A new session waits first if its request continues kept answers: without these it cannot even be
 # read. Once it was read and the policies let it pass it is approved, and stays so while recorded
@@ -13,8 +15,9 @@ Step = Literal["wait", "approve", "send", "pause", "drain", "go_on", "stop", "as
 # approved and sent as the first. Whatever ends the message or refuses the request stops the session:
 # then nothing more is taken, though verdicts that are still to come may release what waits. Only
 # another model's answer in place of this one begins anew, from a turn that has ended
-# (`policy.session.deferring`). A step that is not here is a bug: it raises KeyError, and the call is
-# denied.
+# (`policy.session.deferring`), and another attempt from one that failed (`policy.session.routes.routed`);
+# while the rest of the failed answer still comes, the session is superseded. A step that is not here
+# is a bug: it raises KeyError, and the call is denied.
 PHASES: Final[dict[tuple[Phase, Step], Phase]] = {
     ("new", "wait"): "waiting",
     ("new", "approve"): "approved",
@@ -25,6 +28,10 @@ PHASES: Final[dict[tuple[Phase, Step], Phase]] = {
     ("approved", "stop"): "stopped",
     ("answering", "pause"): "paused",
     ("answering", "stop"): "stopped",
+    ("answering", "ask_again"): "approved",
+    ("answering", "outlast"): "superseded",
+    ("superseded", "go_on"): "answering",
+    ("superseded", "stop"): "stopped",
     ("paused", "drain"): "drained",
     ("paused", "stop"): "stopped",
     ("paused", "ask_again"): "approved",
@@ -38,3 +45,6 @@ PHASES: Final[dict[tuple[Phase, Step], Phase]] = {
 
 RESTING: Final[tuple[Phase, ...]] = ("paused", "drained", "stopped")
 """Nothing more is expected of this upstream answer."""
+
+DEAF: Final[tuple[Phase, ...]] = ("stopped", "superseded")
+"""Nothing of what comes is taken."""

@@ -13,7 +13,7 @@ from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import Mark
 from policy.session.answer.windows import TextWindow
 from policy.session.chain import Chain
-from policy.session.effects import CallInfo, Respond, State
+from policy.session.effects import CallInfo, Respond, SendUpstream, State
 from policy.session.exchange import Exchange
 from policy.session.phases import PHASES, Phase, Step
 from policy.session.reviews import reviewed, without
@@ -34,11 +34,13 @@ class RequestSide:
 
     may_defer = False
     """May it send its request to another model, too?"""
+    may_rewrite = False
+    """May a step have to write the request again?"""
     may_continue = False
     """May it give blocked calls back to their model?"""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
-        self.call, self.out = call, Outbox(call, config.notices)
+        self.call, self.out = call, self._make_outbox(call, config)
         self.at = self.out.set_time
         """Sets the time of what is taken in next (Unix ms); only records carry it."""
         self.drain = self.out.drain
@@ -62,6 +64,9 @@ class RequestSide:
         """What a request goes on in that waits for them alone."""
         self._stored: Sequence[StoredTurn] = ()
         self._earlier = EarlierTurns()
+
+    def _make_outbox(self, call: CallInfo, config: Config) -> Outbox:
+        return Outbox(call, config.notices)
 
     def _take(self, step: Step) -> None:
         self._phase = PHASES[self._phase, step]
@@ -152,12 +157,12 @@ class RequestSide:
             if request.stream:
                 self.out.stream()
             call = self.call = opening.identified(call, request)
-            destination = opening.route(call, self._config, request)
+            destination = self._route(request, body)
             upstream = destination.name
             chain = self._make_chain(request)
             approved = self._approve(chain, request)
             if approved.model != model:
-                destination = opening.route(call, self._config, approved)
+                destination = self._route(approved, body)
                 upstream = destination.name
             blocks = self._make_blocks(chain, request.without_history())
             if chain.text_judges and call.endpoint != "count_tokens":
@@ -176,15 +181,24 @@ class RequestSide:
         else:
             self._find_turns(self._exchange)
 
+    def _route(self, request: ChatRequest, body: bytes) -> opening.Destination:
+        """Where the request goes, which may be sent again as `body`. Raises NotFound."""
+        return opening.route(self.call, self._config, request)
+
     def calls(self, packed: bytes) -> None:
         """Take the session's calls that were asked for, and go on."""
         if self._exchange is not None and self._phase == "approved":
-            self._earlier.recall(packed)
-            if self._earlier.is_lost:
+            if self._recall(packed):
                 self.out.note("session_lost", 0, "what the session did before could not be read")
-                # where calls go on while the record is away, they do so by what the client sent
-                self._earlier.is_lost = self.call.durable
             self._find_turns(self._exchange)
+
+    def _recall(self, packed: bytes) -> bool:
+        """Tell policies what the session did before; returns whether that is lost."""
+        self._earlier.recall(packed)
+        is_lost = self._earlier.is_lost
+        # where calls go on while the record is away, they do so by what the client sent
+        self._earlier.is_lost = is_lost and self.call.durable
+        return is_lost
 
     def _find_turns(self, exchange: Exchange) -> None:
         # policies that remember have it
@@ -261,9 +275,10 @@ class RequestSide:
         except PipelineError as error:
             if exchange.segment:
                 self._failed(UpstreamFailed("api_error", error.message))
-            else:
+            elif not self._skips(error):
                 self._refuse(error)
             return
+        sent = self._numbered(sent)
         self._take("send")
         if isinstance(sent, Respond):
             self._take("stop")
@@ -279,6 +294,14 @@ class RequestSide:
             self.request = self.request.without_history()
             exchange.forget_history()
 
-    def _failed(self, event: UpstreamFailed) -> Mark:
+    def _numbered(self, sent: SendUpstream | Respond) -> SendUpstream | Respond:
+        """Say which attempt a request is: the answer's side."""
+        return sent
+
+    def _skips(self, error: PipelineError) -> bool:
+        """Go on without a target that cannot be sent the request: the answer's side."""
+        raise NotImplementedError
+
+    def _failed(self, event: UpstreamFailed, seq: int = -1) -> Mark:
         """End the answer, of which there may be a part already: the answer's side."""
         raise NotImplementedError

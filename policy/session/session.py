@@ -16,13 +16,14 @@ import msgspec
 from policy.base import Judgement, Policy
 from policy.session import opening
 from policy.session.answer import metadata
-from policy.session.answer.slots import Continue, Mark
+from policy.session.answer.slots import WITHHELD, Continue, Mark
 from policy.session.effects import CallInfo, Respond
 from policy.session.exchange import Continuation, Exchange
-from policy.session.phases import RESTING
-from policy.session.request_side import RequestSide
-from protocol import errors_wire
-from protocol.dialects.table import CLIENTS, DIALECTS
+from policy.session.phases import DEAF, RESTING
+from policy.session.routes import failures
+from policy.session.routes.gate import GatedOutbox
+from policy.session.routes.routed import RoutedSide
+from protocol.dialects.table import CLIENTS
 from protocol.errors import PipelineError, RemoteProtocolError
 from protocol.events import (
     BY_CONTENT,
@@ -45,7 +46,6 @@ from protocol.events import (
 from protocol.records import VerdictName
 from settings.config import Config
 
-WITHHELD: Mark = ("withheld", -1)
 _OF_BLOCKS = (
     ArgumentsDelta,
     BlockStart,
@@ -58,7 +58,7 @@ _OF_BLOCKS = (
 _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3, "withheld": 4}
 
 
-class Session(RequestSide):
+class Session(RoutedSide):
     """One call. Feed it, then `drain` what it wants done."""
 
     def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
@@ -114,13 +114,15 @@ class Session(RequestSide):
         if exchange is None:
             # refused; another owner had begun it, and asked upstream
             return WITHHELD
+        if self._outlasts(seq):
+            return WITHHELD
         if self.call.endpoint == "count_tokens":
             return self._count(exchange, raw)
+        self._at_eof = True
         try:
             events = exchange.decode_whole(raw, self._config.unknown)
         except RemoteProtocolError as error:
             return self._fail(error.message, seq)
-        self._at_eof = True
         exchange.blocks.begin_whole(exchange.offset)
         verdict, _ = self._events(exchange, events, seq)
         return self.whole_verdict if verdict == "hold" else verdict, -1
@@ -131,24 +133,10 @@ class Session(RequestSide):
         blocks; `hold` while one is not decided."""
         return self._exchange.blocks.worst() if self._exchange is not None else "withheld"
 
-    def error_status(self, status: int, raw: bytes, retry_after: str, *, seq: int = -1) -> Mark:
-        """Take an error answer; its meaning is kept, its payload is not forwarded."""
-        exchange = self._exchange
-        if exchange is None:
-            return WITHHELD
-        upstream = exchange.upstream
-        failed = metadata.read_failure(
-            DIALECTS[upstream.dialect].decode_error(status, raw, retry_after or None),
-            exchange.chain,
-        )
-        opening.note_account(self.out, failed, self._config, upstream.name)
-        # in a later segment the answer was already paid for
-        return self._failed(
-            msgspec.structs.replace(failed, status=0) if exchange.segment else failed
-        )
-
     def eof(self, seq: int = -1) -> None:
         """Upstream is done; its answer came up to the number `seq`."""
+        if self._outlasts(seq):
+            return
         self._at_eof = True
         if self._phase == "stopped":
             return
@@ -160,13 +148,9 @@ class Session(RequestSide):
             if exchange is not None:
                 self._events(exchange, exchange.decode_rest(), -1)
         except RemoteProtocolError as error:
-            self._fail(error.message, -1)
-        if self._phase not in RESTING:
-            self._fail("upstream ended its answer without finishing it", -1)
-
-    def failed(self, code: str, *, seq: int = -1) -> None:
-        """Upstream could not be reached, was silent too long, or sent too much."""
-        self._failed(errors_wire.gateway_failure(code))
+            self._fail(error.message, seq)
+        if self._phase not in RESTING and self._exchange is exchange:
+            self._fail("upstream ended its answer without finishing it", seq)
 
     def judgement(self, block: int, step: int, judgement: Judgement, at: int) -> None:
         """Take the answer to an ask. Late or repeated answers change nothing."""
@@ -194,7 +178,8 @@ class Session(RequestSide):
     @property
     def spent(self) -> Usage:
         """The usage that upstream counted, whether or not the client saw it."""
-        return self._exchange.usage.spent if self._exchange is not None else Usage()
+        spent = self._exchange.usage.spent if self._exchange is not None else Usage()
+        return self._lost_usage.plus(spent) if self.retries else spent
 
     @property
     def estimated(self) -> Usage | None:
@@ -209,7 +194,8 @@ class Session(RequestSide):
         """Size of the held content that a single step may decide on (calls, a whole answer),
         weighted by how long policies take over it."""
         exchange = self._exchange
-        return exchange.blocks.calls.held * exchange.chain.weight if exchange is not None else 0
+        again = len(self.out.body or b"") if isinstance(self.out, GatedOutbox) else 0
+        return again + (exchange.blocks.calls.held * exchange.chain.weight if exchange else 0)
 
     @property
     def unasked(self) -> list[int]:
@@ -247,7 +233,7 @@ class Session(RequestSide):
         return verdict, block
 
     def _event(self, exchange: Exchange, event: Event, seq: int) -> Mark:
-        if self._phase == "stopped":
+        if self._phase in DEAF:
             return WITHHELD
         if type(event) is TextDelta or type(event) is ArgumentsDelta:
             self._streamed += len(event.text)
@@ -268,7 +254,7 @@ class Session(RequestSide):
                 exchange.usage.end(event.usage)
                 self._finish(exchange, event, seq)
             case UpstreamFailed():
-                return self._failed(metadata.read_failure(event, exchange.chain))
+                return self._failed(metadata.read_failure(event, exchange.chain), seq)
             case Opaque():
                 self.out.withhold(event.what, seq)
                 return WITHHELD
@@ -338,11 +324,19 @@ class Session(RequestSide):
 
     def _fail(self, message: str, seq: int) -> Mark:
         # no status of upstream's: it answered, and the answer is paid for
-        self._failed(UpstreamFailed("api_error", message))
+        event = UpstreamFailed("api_error", message)
+        self._ended_with(failures.Failure("cut", event, 200))
+        self._failed(event, seq)
         self.out.note("protocol_error", seq, message)
         return WITHHELD
 
-    def _failed(self, event: UpstreamFailed) -> Mark:
+    def _begin_attempt(self, seq: int) -> None:
+        super()._begin_attempt(seq)
+        self._streamed = 0
+
+    def _failed(self, event: UpstreamFailed, seq: int = -1) -> Mark:
+        if self._fails_over(event, seq):
+            return WITHHELD
         if self._phase != "stopped":
             self._take("stop")
             if self._exchange is None:
@@ -414,5 +408,7 @@ class Session(RequestSide):
             return
         client = CLIENTS[self.call.dialect]
         self.status, headers, body = client.failed_response(event)
+        if self._plan is not None:
+            headers |= self._plan.ending(headers)
         frame = client.error_frame(event.kind, event.message, None)
         self.out.put(Respond(self.status, headers, body, frame, event.kind))

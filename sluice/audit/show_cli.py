@@ -74,6 +74,9 @@ _TABLES = {
         "first_seq",
         "end_seq",
         "chosen",
+        "outcome",
+        "status",
+        "ms",
     ),
 }
 """What a terminal shows of these rows; a pipe gets all."""
@@ -204,7 +207,9 @@ def show_words(call: Item, *, full: bool) -> None:
                 for item in call["decisions"]
             ]
         )
-        out.show_messages([Utterance("attempt", _attempted(item)) for item in call["attempts"]])
+        tried = call["attempts"]
+        if len(tried) > 1 or any(not item["chosen"] for item in tried):
+            out.show_messages([Utterance("attempt", _attempted(item)) for item in tried])
 
 
 def _event(item: Item) -> str:
@@ -242,6 +247,9 @@ def _chosen(item: Item) -> str:
 
 def _attempted(item: Item) -> str:
     became = "went out" if item["chosen"] else "was discarded"
+    if item["outcome"] is not None:
+        status = f" with status {item['status']}" if item["status"] else ""
+        became += f": {item['outcome']}{status} after {item['ms']:,} ms"
     chunks = f"chunks {item['first_seq']} to {item['end_seq']}"
     return (
         f"{item['attempt']} ({item['kind']}) by {item['model']} at {item['upstream']}, {chunks},"

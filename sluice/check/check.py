@@ -374,7 +374,7 @@ def _unused(config: Config) -> Iterator[Finding]:
             yield Finding("warning", ("models", number), message)
         if route.match:
             seen.setdefault(route.match, number)
-    used = {route.upstream for route in config.models}
+    used = {target.upstream for route in config.models for target in (*route.group, *route.then)}
     for name in config.upstreams:
         if name not in used:
             yield Finding("warning", ("upstreams", name), "no route under models leads here")

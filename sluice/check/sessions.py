@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from policy.base import Judgement, JudgeQuestion, Policy
 from policy.loading import load
 from policy.session.approvals import PeoplesAnswer, judgement_of
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import (
     SESSION_VERSION,
     CallInfo,

@@ -15,7 +15,7 @@ from db.seals.seal import Sealer
 from db.seals.verify import verify
 from policy.base import Judgement
 from policy.loading import load
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from protocol.records import EndRecord, JudgementFacts, Record, ScoreRecord, decode_records
 from settings.config import Config, PolicyStep
 from streams.layout import Entry, judgement_field

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from policy.base import AskJudge, Judgement, JudgeQuestion, Policy, ToolCall, Verdict
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import SendUpstream
 from policy.session.session import Session
 from protocol.bounds import HEAVY_BYTES, LARGE_STEP_BYTES

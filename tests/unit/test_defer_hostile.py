@@ -32,7 +32,7 @@ from policy.base import (
     Verdict,
 )
 from policy.session.answer.slots import FIRST_SUSPECT
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import Output, Respond, SendUpstream
 from policy.session.session import Session
 from protocol.dialects.table import CLIENTS as TABLE

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from policy.base import ALLOW, AskJudge, Block, Judgement, JudgeQuestion, ToolCall, Verdict
 from policy.loading import load
+from policy.session.choosing import session_of
 from policy.session.continuing import CONTINUED, STOPPED
-from policy.session.deferring import session_of
 from policy.session.effects import SendUpstream
 from protocol.records import AttemptRecord, EventRecord, ToolCallRecord
 from protocol.request import DialectName

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import SendUpstream
 from protocol.records import AttemptRecord
 from streams import layout

@@ -29,6 +29,10 @@ VERSION_1 = {
 """What the code of 0.2.0 makes of a row of each table."""
 CALL_1 = "f194e6033a60957fd51bf77ee000cdaaab21cd2f42240c357db173d50971856f"
 COLUMNS_1 = 139
+VERSION_2 = {"attempts": "c66704abf8f2e98fb0682a07235a971b"}
+"""The tables whose rows have more than in the first."""
+CALL_2 = "be0110f439c37fe22f922a184323180d63cb18295e5e8481a9438ed885f15234"
+COLUMNS_2 = 144
 CALLS, EVENTS = FORMS[0], next(form for form in FORMS if form.table == "events")
 SECOND = [
     replace(
@@ -39,9 +43,14 @@ SECOND = [
     )
     for form in (CALLS, EVENTS)
 ]
-"""Tables that have two more columns in a second version."""
-NEW_TABLE = replace(CALLS, counts=((0, 0), (0, 0), (len(CALLS.stays), len(CALLS.content))), since=2)
-"""One that comes with the second version."""
+"""Tables that have two more columns in the next version."""
+NEXT = VERSION + 1
+NEW_TABLE = replace(
+    CALLS,
+    counts=(*[(0, 0)] * NEXT, (len(CALLS.stays), len(CALLS.content))),
+    since=NEXT,
+)
+"""One that comes with the next version."""
 
 
 def value(table: str, column: str) -> bytes | None:
@@ -69,13 +78,22 @@ def row(form: Form, /, **other: bytes | None) -> bytes:
 
 
 def test_version_1_hashes_what_it_always_did() -> None:
-    assert VERSION == 1, (
+    found = {form.table: row_hash(form, row(form), SALT, 1) for form in FORMS}
+    assert {table: hashed.hex()[:32] for table, hashed in found.items()} == VERSION_1
+    assert call_hash(CALL, list(found.values()), 1).hex() == CALL_1
+    assert sum(1 + len(form.key) + sum(form.counts[1]) for form in FORMS) == COLUMNS_1, (
+        "no column came into it or went"
+    )
+
+
+def test_version_2_hashes_what_it_always_did() -> None:
+    assert VERSION == 2, (
         "the vectors of a version stay as they are: those of a new one come beside them"
     )
-    found = {form.table: row_hash(form, row(form), SALT) for form in FORMS}
-    assert {table: hashed.hex()[:32] for table, hashed in found.items()} == VERSION_1
-    assert call_hash(CALL, list(found.values())).hex() == CALL_1
-    assert sum(1 + len(form.key) + sum(form.counts[1]) for form in FORMS) == COLUMNS_1, (
+    found = {form.table: row_hash(form, row(form), SALT, 2) for form in FORMS}
+    assert {table: hashed.hex()[:32] for table, hashed in found.items()} == VERSION_1 | VERSION_2
+    assert call_hash(CALL, list(found.values()), 2).hex() == CALL_2
+    assert sum(1 + len(form.key) + sum(form.counts[2]) for form in FORMS) == COLUMNS_2, (
         "no column came into it or went"
     )
 
@@ -105,16 +123,20 @@ def test_both_readings_of_a_row_agree_in_every_version(form: Form) -> None:
     ("first", "second"), [(CALLS, SECOND[0]), (EVENTS, SECOND[1])], ids=["calls", "events"]
 )
 def test_a_later_column_changes_nothing_of_the_version_before(first: Form, second: Form) -> None:
-    assert row_hash(second, row(second), SALT, 1) == row_hash(first, row(first), SALT, 1)
-    assert {name for name, _ in second.later(1)} == {"weight", "words"} and second.later(2) == ()
+    assert row_hash(second, row(second), SALT, VERSION) == row_hash(
+        first, row(first), SALT, VERSION
+    )
+    assert {name for name, _ in second.later(VERSION)} == {"weight", "words"}
+    assert second.later(NEXT) == ()
 
 
 def test_a_row_of_a_later_table_is_covered_by_no_seal_of_the_version_before() -> None:
-    assert holds_later(NEW_TABLE, row(NEW_TABLE), 1) and not holds_later(
-        NEW_TABLE, row(NEW_TABLE), 2
-    )
+    assert holds_later(NEW_TABLE, row(NEW_TABLE), VERSION)
+    assert not holds_later(NEW_TABLE, row(NEW_TABLE), NEXT)
     known = [row_hash(form, row(form), SALT) for form in FORMS]
-    assert call_hash(CALL, [*known, b"a row of a later table"], 1) == call_hash(CALL, known, 1)
+    assert call_hash(CALL, [*known, b"a row of a later table"], VERSION) == call_hash(
+        CALL, known, VERSION
+    )
 
 
 def test_a_seal_cannot_be_taken_for_one_of_another_version() -> None:

@@ -17,7 +17,7 @@ from policy.builtin.text_replace import TextReplace
 from policy.builtin.tool_judge import ToolJudge
 from policy.loading import load
 from policy.session.answer.windows import OpenText
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import JudgeRequest, SendUpstream, SessionEffects, WantedSegment
 from policy.session.session import Session
 from protocol.bounds import MAX_JUDGED_CHARS

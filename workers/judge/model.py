@@ -225,14 +225,17 @@ class JudgeModels:
             )
         upstream = self._config.upstreams[name]
         asking = self._forms.begin(name, upstream, question.model)
+        route = self._config.route_of(question.model)
+        model = (route and route.group[0].model) or question.model
+        sent = msgspec.structs.replace(question, model=model)
         pace, busy, failed = self._paces.setdefault(name, JudgePace()), 0, 0
         while True:
-            body = judge_forms.request_body(upstream.dialect, question, asking)
+            body = judge_forms.request_body(upstream.dialect, sent, asking)
             try:
                 async with pace.turn():
                     permit = self._permit(name, question.model, key)
                     trial.attempts += 1
-                    status, answer = await self._post(name, upstream, question.model, body, permit)
+                    status, answer = await self._post(name, upstream, model, body, permit)
             except _Busy as error:
                 busy += 1
                 if busy >= _MOST_BUSY:

@@ -8,13 +8,13 @@ import logging
 
 from policy.base import Policy
 from policy.loading import check_series, load
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import SESSION_VERSION, CallInfo, Tracer
 from policy.session.opening import no_policy
 from policy.session.session import Session
 from protocol.errors import Overloaded, PipelineError, PolicyFailed
 from settings.runtime import Runtime
-from streams.layout import Start
+from streams.layout import RETRIES, Start
 
 log = logging.getLogger(__name__)
 Series = tuple[list[Policy], str]
@@ -109,6 +109,7 @@ class LoadedPolicies:
             parent=start.parent,
             project=start.project,
             allowed=start.allowed,
+            may_retry=bool(start.numbers.get(RETRIES)),
             tracer=tracer,
         )
         return session_of(info, series[0], self.config)

@@ -387,6 +387,13 @@ class CallBlocks(CallFlow):
             self._outbox.block_record(slot, "withheld", "unfinished", "")
         self._end_of_segment(end)
 
+    def abandon(self) -> None:
+        """The answer failed, and another one takes its place."""
+        self._outbox.note_findings(self._chain.policies)
+        for slot in self.slots.unfinished():
+            self._questions.close(slot.key)
+            self._outbox.block_record(slot, "discarded", "unfinished", "")
+
     def _end_of_segment(self, end: MessageStop | UpstreamFailed | Continue) -> None:
         if self.calls.number > LISTED and not isinstance(end, Continue):
             self._outbox.note(

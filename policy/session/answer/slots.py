@@ -35,6 +35,7 @@ from protocol.text_calls.scanner import CallScanner
 
 Mark = tuple[VerdictName, int]
 """The verdict on a chunk as far as it is known, and the block it belongs to (-1: none)."""
+WITHHELD: Mark = ("withheld", -1)
 RANKED: tuple[VerdictName, ...] = ("block", "hold", "replace", "allow")
 """Verdicts on parts of one whole, the one that counts first."""
 FIRST_SUSPECT = 1_000_000

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from policy.base import ALLOW, Block, Context, Judgement, Policy, ToolCall, Verdict
-from policy.session.deferring import session_of
+from policy.session.choosing import session_of
 from policy.session.effects import (
     JudgeRequest,
     Output,

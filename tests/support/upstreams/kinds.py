@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -52,11 +52,17 @@ class Kind:
     unapproved: tuple[bytes, ...] = ()
     others: tuple[str, ...] = ()
     held: bytes = b""
+    first: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model that the client asks for."""
+        return self.first or MODELS[self.upstream]
 
     @property
     def models(self) -> list[str]:
         """The models that are asked, in order."""
-        return [MODELS[self.upstream], *self.others]
+        return [self.model, *self.others]
 
     def request(self) -> Json:
         """The request's body."""
@@ -67,7 +73,7 @@ class Kind:
         before = _HISTORY if self.history else []
         messages = [*before, {"role": "user", "content": self.words}]
         return {
-            "model": MODELS[self.upstream],
+            "model": self.model,
             "max_tokens": 1000,
             "stream": self.streams,
             "tools": tools,
@@ -92,6 +98,14 @@ _HISTORY: list[Json] = [
 ]
 TRUSTED = "claude-trusted"
 """The model that turns are deferred to: it asks for the weather, whatever it was told."""
+FAILING = "gpt-failing"
+"""The model that fails once it has begun to answer; another upstream answers in its place."""
+_BROKEN = (
+    b'data: {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-failing",'
+    b' "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""},'
+    b' "finish_reason": null}]}\n\n',
+    b'data: {"error": {"message": "busy", "type": "server_error"}}\n\n',
+)
 KINDS = (
     Kind("text", "openai", "openai", "hello"),
     Kind("allowed tool call", "anthropic", "anthropic", "the weather in Paris"),
@@ -129,6 +143,14 @@ KINDS = (
         others=(TRUSTED,),
     ),
     Kind("people asked", "anthropic", "openai", "please list the files", "asked", held=b"ls -la"),
+    Kind(
+        "another upstream answers",
+        "anthropic",
+        "openai",
+        "the weather in Paris",
+        first=FAILING,
+        others=(MODELS["anthropic"],),
+    ),
     Kind("not streamed", "anthropic", "openai", "the weather in Paris", streams=False),
 )
 
@@ -141,10 +163,20 @@ def lane_config(upstream_url: str) -> Config:
             "upstreams": {
                 "openai": {"dialect": "openai", "base_url": f"{upstream_url}/v1"},
                 "anthropic": {"dialect": "anthropic", "base_url": upstream_url},
+                "failing": {
+                    "dialect": "openai",
+                    "base_url": f"{upstream_url}/v1",
+                    "breaker": False,
+                },
                 "trusted": {"dialect": "anthropic", "base_url": upstream_url},
             },
             "models": [
                 {"match": TRUSTED, "upstream": "trusted"},
+                {
+                    "match": FAILING,
+                    "upstream": "failing",
+                    "then": [{"upstream": "anthropic", "model": MODELS["anthropic"]}],
+                },
                 {"match": "gpt-*", "upstream": "openai"},
                 {"match": "claude-*", "upstream": "anthropic"},
                 {"match": "judge-*", "upstream": "openai"},
@@ -222,13 +254,19 @@ class Provider:
                 asked | {"messages": [{"role": "user", "content": "the weather in Oslo"}]}
             )
         dialect: DialectName = "openai" if request.path.endswith("completions") else "anthropic"
+        if asked["model"] == FAILING:
+            return await self._write(request, 200, "text/event-stream", _BROKEN)
         script = demo.script(dialect, "chat" if dialect == "openai" else "messages", body)
-        response = web.StreamResponse(
-            status=script.status, headers={"content-type": script.content_type}
-        )
+        pieces = _pieces([data for _, data in script.steps])
+        return await self._write(request, script.status, script.content_type, pieces)
+
+    async def _write(
+        self, request: web.Request, status: int, content_type: str, pieces: Sequence[bytes]
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers={"content-type": content_type})
         await response.prepare(request)
         with contextlib.suppress(ConnectionError):
-            for piece in _pieces([data for _, data in script.steps]):
+            for piece in pieces:
                 self.sent += piece
                 await response.write(piece)
                 await self._pause()

@@ -37,6 +37,8 @@ def last_records(
         records += relayed_events(call_id, report, inbox.closed.number, now_ms)
     if reason == "complete":
         reason = queue.end or "unfinished"
+    attempts = session.last_attempt(now_ms, inbox.expected - 1)
+    records += attempts
     usage = session.spent
     if (estimated := session.estimated) is not None:
         records.append(_estimated(call_id, usage.input_tokens, usage.output_tokens, now_ms))
@@ -54,7 +56,7 @@ def last_records(
             relayed=relayed,
             chunks=inbox.expected - 1 - inbox.chunkless if is_read else None,
             releases=queue.releases,
-            decisions=None if decisions is None else decisions + len(undecided),
+            decisions=None if decisions is None else decisions + len(undecided) + len(attempts),
             relayed_sha256=report.sha256 if report is not None and relayed >= 0 else None,
             **msgspec.structs.asdict(usage),
         )

@@ -275,7 +275,7 @@ class OwnedCall:
             case "chunks":
                 marks = session.chunks(entry.seq, entry.chunks)
                 self.queue.add_chunks(entry, marks)
-                if marks and (marks[-1][0] == "hold" or session.may_defer):
+                if marks and (marks[-1][0] == "hold" or session.may_rewrite):
                     self._weigh(session)
                 return
             case "body":
@@ -307,7 +307,7 @@ class OwnedCall:
 
     def _add_whole(self, entry: Entry, mark: tuple[VerdictName, int]) -> None:
         self.queue.add_chunks(entry, [mark])
-        if mark[0] == "hold" or self.session.may_defer:
+        if mark[0] == "hold" or self.session.may_rewrite:
             self._weigh(self.session)
 
     def _record_whole(self, *, is_over: bool = False) -> None:
@@ -376,7 +376,7 @@ class OwnedCall:
 
     def weigh(self) -> None:
         """Check whether the next step may have to write a large request anew."""
-        if self.session.may_defer:
+        if self.session.may_rewrite:
             self._weigh(self.session)
 
     def _collect(self) -> None:

@@ -58,6 +58,8 @@ def render(outputs: list[Output], make_encoder: "Callable[[], Encoder]") -> Rend
                 output.body,
                 output.betas,
                 digest(output.body or b""),
+                output.attempt,
+                output.wait_ms,
             )
         elif isinstance(output, Respond):
             rendered.status, rendered.headers = output.status, output.headers

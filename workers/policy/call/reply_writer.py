@@ -130,6 +130,7 @@ class ReplyWriter:
         if not rendered.status:
             return waits
         headers = {**rendered.headers, **waits, "x-sluice-policy": self.policy_header}
+        headers |= self._session.route_headers
         if self._session.dropped:
             headers[dropped.HEADER] = dropped.header_value(self._session.dropped)
         return headers
