@@ -38,6 +38,7 @@ from gateway.record.audit_proxy import AuditDoor, auditor_of, is_audit
 from gateway.record.pages_proxy import LOGIN, PagesRelay, is_page
 from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Relay, respond, respond_error
+from gateway.request_quota import RequestQuota, with_headers
 from gateway.upstream import Upstreams
 from protocol import unknown_paths
 from protocol.bounds import (
@@ -109,6 +110,7 @@ class Gateway:
         self._ended = NotedCalls(bus.figures)
         self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
+        self._quota = RequestQuota(bus.redis)
         self._most_connections = descriptors.limit() - descriptors.reserved(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -306,9 +308,15 @@ class Gateway:
             # refuse it, and routes add none
             call.repeats = not key.server_tools
             del body  # the call gives it up when it goes upstream
-            if key.compress is not None and takes_gzip(headers):
-                send = GzipSend(send)
-            await self._serve_begun(start, call, receive, send, link)
+            is_gzip = key.compress is not None and takes_gzip(headers)
+            if key.requests_minute is None:
+                send = GzipSend(send) if is_gzip else send
+                await self._serve_begun(start, call, receive, send, link)
+                return
+            async with self._quota.counting(key, key.requests_minute, call) as left:
+                send = with_headers(send, left)
+                send = GzipSend(send) if is_gzip else send
+                await self._serve_begun(start, call, receive, send, link)
         finally:
             place.close()
 

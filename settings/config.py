@@ -22,6 +22,7 @@ from protocol.bounds import (
     MAX_KEY_CALLS,
     MAX_MODEL_CHARS,
     MAX_OUTPUT_BYTES,
+    MAX_REQUESTS_MINUTE,
     MAX_SEGMENTS,
     MAX_SERIES,
     MIN_KEEPALIVE_S,
@@ -215,6 +216,16 @@ class Key(_Strict):
         ),
     ] = None
     """The most open calls it may have on one gateway, instead of `limits.key_calls`."""
+    requests_minute: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_REQUESTS_MINUTE)] | None,
+        Setting(
+            "requests-minute",
+            "Requests that may begin within any minute, over all gateways.",
+            f"requests_minute is 1 to {MAX_REQUESTS_MINUTE} whole requests",
+        ),
+    ] = None
+    """The most of its requests that may begin within any 60 seconds, over all gateways
+    (docs/run/budgets.md)."""
     keepalive_s: Annotated[
         Annotated[int, Field(ge=MIN_KEEPALIVE_S, le=60)] | None,
         Setting(

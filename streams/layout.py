@@ -298,6 +298,11 @@ def memory_key(shard: int) -> str:
     return f"{tag(shard)}memory"
 
 
+def requests_key(key_id: str) -> str:
+    """Sorted set: the calls that an API key began in the last minute, by when; expires."""
+    return f"{tag(0)}requests:{key_id}"
+
+
 def unsealed_key() -> str:
     """The set of calls that an audit writer put off, as they take too long to be sealed: for the
     next, should that one die."""

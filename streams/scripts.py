@@ -91,6 +91,15 @@ def beat(
     return redis.script("beat", keys, [position, ttl_ms, key_bytes])
 
 
+def take_request(
+    redis: Connection, key_id: str, call_id: str, *, limit: int, window_ms: int
+) -> asyncio.Future[list[int]]:
+    """Count a call among those of its key, unless `limit` of them began within the window; the same
+    call counts once. Gives whether it is counted, how many more may begin, and in how many ms the
+    oldest is past the window."""
+    return redis.script("request_take", [layout.requests_key(key_id)], [call_id, limit, window_ms])
+
+
 def show_gateway(redis: Connection, gateway: str, trouble: str) -> asyncio.Future[bytes]:
     """Write a gateway's heartbeat for `sluice doctor`, with what is wrong with it."""
     args: list[Argument] = [gateway, trouble, layout.GATEWAYS_TTL_MS]
