@@ -120,6 +120,8 @@ GATEWAYS_TTL_MS = 6 * GATEWAY_KNOWN_MS
 
 _CALL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
+BUDGETED = "budgeted"
+"""Among `Start.numbers`: budgets limit the call."""
 EntryKind = Literal["chunks", "body", "status", "eof", "failed", "closed", "see"]
 
 

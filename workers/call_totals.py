@@ -37,7 +37,17 @@ _DECISIONS = frozenset(
 class DecisionCounts:
     """What the session of a call decided so far."""
 
-    __slots__ = ("_begun", "_blocks", "_calls", "_sealed", "_unread", "call", "last", "rows")
+    __slots__ = (
+        "_begun",
+        "_blocks",
+        "_calls",
+        "_sealed",
+        "_unread",
+        "call",
+        "judged",
+        "last",
+        "rows",
+    )
 
     def __init__(self, begun: Callable[[CallRecord | None], None] | None = None) -> None:
         self._begun = begun
@@ -48,6 +58,8 @@ class DecisionCounts:
         """The last word on each block of any kind."""
         self.rows = 0
         """How many decisions there are, each a row of its own."""
+        self.judged: list[JudgementRecord] = []
+        """What judges answered."""
         self._calls: dict[int, VerdictName] = {}
         """The last word on each tool call, by block."""
         self._blocks: dict[int, VerdictName] = {}
@@ -82,6 +94,8 @@ class DecisionCounts:
                     (self._calls if record.block in self._calls else self._blocks)[record.block] = (
                         record.verdict
                     )
+                elif isinstance(record, JudgementRecord):
+                    self.judged.append(record)
             elif isinstance(record, CallRecord):
                 self.begin(record)
             elif isinstance(record, EventRecord) and record.kind == "sealed":

@@ -3,8 +3,10 @@
 import msgspec
 
 from policy.session.session import Session
+from protocol.events import Usage
+from protocol.prices import total
 from protocol.records import EndRecord, EventRecord, Record
-from workers.call_totals import relayed_events, undecided_record
+from workers.call_totals import DecisionCounts, relayed_events, undecided_record
 from workers.policy.call.inbox import Inbox
 from workers.policy.call.release_queue import ReleaseQueue
 from workers.policy.call.waits import Waits
@@ -16,11 +18,13 @@ def last_records(
     inbox: Inbox,
     queue: ReleaseQueue,
     waits: Waits,
+    decided: DecisionCounts,
     *,
     reason: str,
     relayed: int,
     decisions: int | None,
     now_ms: int,
+    settles: bool,
 ) -> list[Record]:
     """Return them in their order. `relayed` is the last number that the gateway relayed, below 0
     where that is not known; `decisions` how many are on record or queued, None where that is not
@@ -56,10 +60,32 @@ def last_records(
             releases=queue.releases,
             decisions=None if decisions is None else decisions + len(undecided),
             relayed_sha256=report.sha256 if report is not None and relayed >= 0 else None,
+            is_estimated=True if estimated is not None else None,
+            settles=settles,
             **msgspec.structs.asdict(usage),
+            **_costs(session, usage, decided),
         )
     )
     return records
+
+
+def _costs(session: Session, usage: Usage, decided: DecisionCounts) -> dict[str, int | None]:
+    """What an answer took, and what judges took for it."""
+    request, tokens = session.request, total(usage)
+    price = session.cost_of(request.model) if request is not None and tokens else None
+    judged = None
+    for record in decided.judged:
+        facts = record.facts
+        its = Usage(input_tokens=facts.input_tokens, output_tokens=facts.output_tokens)
+        if took := total(its):
+            tokens += took
+            if (its_price := session.cost_of(record.model)) is not None:
+                judged = (judged or 0) + its_price.cost(its)
+    return {
+        "charged_tokens": tokens or None,
+        "cost_nanousd": None if price is None else price.cost(usage),
+        "judge_nanousd": judged,
+    }
 
 
 def _estimated(
