@@ -16,6 +16,7 @@ from db.keyring import KeyRing, refusal
 from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission
 from gateway.asgi import Message, Receive, Scope, Send
+from gateway.budgets import Budgets
 from gateway.bus import Bus
 from gateway.call.allowed_calls import AllowedCalls
 from gateway.call.calls import OpenCall
@@ -110,7 +111,8 @@ class Gateway:
         self._ended = NotedCalls(bus.figures)
         self._served = client_paths()
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
-        self._quota = RequestQuota(bus.redis)
+        self._quota = RequestQuota(bus.redis, config.budgets)
+        self._budgets = Budgets(bus.redis, config.budgets, self.limits.call_s)
         self._most_connections = descriptors.limit() - descriptors.reserved(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -289,7 +291,7 @@ class Gateway:
             )
             await place.begin()
             facts = CallFacts(
-                user_agent=named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
+                named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1"), key.team
             )
             betas = client_betas(headers) if BETAS in named else ()
             start = self._start(key, dialect, endpoint, named, betas, digest, facts)
@@ -309,11 +311,15 @@ class Gateway:
             call.repeats = not key.server_tools
             del body  # the call gives it up when it goes upstream
             is_gzip = key.compress is not None and takes_gzip(headers)
-            if key.requests_minute is None:
+            if not key.is_limited:
                 send = GzipSend(send) if is_gzip else send
                 await self._serve_begun(start, call, receive, send, link)
                 return
-            async with self._quota.counting(key, key.requests_minute, call) as left:
+            call.budget = self._budgets.of(key, start)
+            if call.budget is not None:
+                numbers = {**start.numbers, layout.BUDGETED: 1}
+                start = msgspec.structs.replace(start, numbers=numbers)
+            async with self._quota.counting(key, call) as left:
                 send = with_headers(send, left)
                 send = GzipSend(send) if is_gzip else send
                 await self._serve_begun(start, call, receive, send, link)

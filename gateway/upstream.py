@@ -101,7 +101,9 @@ class Upstreams:
 
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises
-        but cancellation."""
+        but cancellation. Without what its budgets have to hold, a call fails instead."""
+        if call.budget is not None and not await call.budget.takes(call, dispatch):
+            return
         try:
             await self._send(call, dispatch)
             return

@@ -11,11 +11,14 @@ from typing import NamedTuple
 import msgspec
 
 from protocol.events import Usage
+from protocol.request import ChatRequest
 
 NANO = 10**9
 """Nano-dollars of a dollar."""
 MAX_TOKENS = 10**9
 """What one answer is charged at most of each kind of tokens, whatever its upstream counts."""
+UNBOUNDED_OUTPUT = 4096
+"""What is reserved for an answer whose request sets no bound."""
 _PER = 1000
 
 
@@ -73,6 +76,11 @@ def total(usage: Usage) -> int:
         + bounded(usage.cache_write_tokens)
         + bounded(usage.output_tokens)
     )
+
+
+def most_output(request: ChatRequest) -> int:
+    """Return how many tokens an answer may have: dialects refuse requests for several choices."""
+    return bounded(UNBOUNDED_OUTPUT if request.max_tokens is None else request.max_tokens)
 
 
 class PriceTable:

@@ -324,6 +324,11 @@ class Key(_Strict):
         return limits_of(self)
 
     @cached_property
+    def is_limited(self) -> bool:
+        """May a budget limit it, its own or its team's?"""
+        return bool(self.limits) or self.requests_minute is not None or self.team is not None
+
+    @cached_property
     def for_workers(self) -> dict[str, int]:
         """Those of its numbers that workers read, where it has them (`Start.numbers`)."""
         numbers = {

@@ -92,12 +92,13 @@ def beat(
 
 
 def take_request(
-    redis: Connection, key_id: str, call_id: str, *, limit: int, window_ms: int
+    redis: Connection, call_id: str, limits: Mapping[str, int], *, window_ms: int
 ) -> asyncio.Future[list[int]]:
-    """Count a call among those of its key, unless `limit` of them began within the window; the same
-    call counts once. Gives whether it is counted, how many more may begin, and in how many ms the
-    oldest is past the window."""
-    return redis.script("request_take", [layout.requests_key(key_id)], [call_id, limit, window_ms])
+    """Count a call among those of its key and team, by `layout.requests_key`, unless as many as one
+    of the limits began within the window; the same call counts once. Gives whether it is counted,
+    which of them is the tightest, how many more may begin, and in how many ms the oldest is past
+    the window."""
+    return redis.script("request_take", [*limits], [call_id, window_ms, *limits.values()])
 
 
 def show_gateway(redis: Connection, gateway: str, trouble: str) -> asyncio.Future[bytes]:

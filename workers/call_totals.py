@@ -43,6 +43,7 @@ class DecisionCounts:
         "_calls",
         "_sealed",
         "_unread",
+        "attempts",
         "call",
         "judged",
         "last",
@@ -58,6 +59,8 @@ class DecisionCounts:
         """The last word on each block of any kind."""
         self.rows = 0
         """How many decisions there are, each a row of its own."""
+        self.attempts: list[AttemptRecord] = []
+        """The answers to its requests, where there were several."""
         self.judged: list[JudgementRecord] = []
         """What judges answered."""
         self._calls: dict[int, VerdictName] = {}
@@ -96,6 +99,8 @@ class DecisionCounts:
                     )
                 elif isinstance(record, JudgementRecord):
                     self.judged.append(record)
+                elif isinstance(record, AttemptRecord):
+                    self.attempts.append(record)
             elif isinstance(record, CallRecord):
                 self.begin(record)
             elif isinstance(record, EventRecord) and record.kind == "sealed":

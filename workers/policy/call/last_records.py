@@ -1,5 +1,7 @@
 """The last records of a call: what is not stored yet, what stays undecided, and the end itself."""
 
+from typing import Any
+
 import msgspec
 
 from policy.session.session import Session
@@ -10,6 +12,9 @@ from workers.call_totals import DecisionCounts, relayed_events, undecided_record
 from workers.policy.call.inbox import Inbox
 from workers.policy.call.release_queue import ReleaseQueue
 from workers.policy.call.waits import Waits
+
+SENT = ("client_gone", "gateway_lost")
+"""Reasons of calls that may have been sent upstream though nothing came back."""
 
 
 def last_records(
@@ -60,31 +65,57 @@ def last_records(
             releases=queue.releases,
             decisions=None if decisions is None else decisions + len(undecided),
             relayed_sha256=report.sha256 if report is not None and relayed >= 0 else None,
-            is_estimated=True if estimated is not None else None,
             settles=settles,
             **msgspec.structs.asdict(usage),
-            **_costs(session, usage, decided),
+            **_costs(
+                session,
+                usage,
+                decided,
+                is_estimated=estimated is not None,
+                was_sent=inbox.expected > 1 + inbox.chunkless or reason in SENT,
+            ),
         )
     )
     return records
 
 
-def _costs(session: Session, usage: Usage, decided: DecisionCounts) -> dict[str, int | None]:
-    """What an answer took, and what judges took for it."""
-    request, tokens = session.request, total(usage)
-    price = session.cost_of(request.model) if request is not None and tokens else None
+def _costs(
+    session: Session, usage: Usage, decided: DecisionCounts, *, is_estimated: bool, was_sent: bool
+) -> dict[str, Any]:
+    """What an answer took, of all its models, and what judges took for it."""
+    if was_sent and not total(usage):
+        usage = session.uncounted()
+        is_estimated = bool(total(usage))
+    tokens, rest = total(usage), usage
+    costs = list[int | None]()
+    for attempt in decided.attempts:
+        # of an attempt by another model; what a cache had of it goes at the price of the first
+        its = Usage(input_tokens=attempt.input_tokens, output_tokens=attempt.output_tokens)
+        price = session.cost_of(attempt.model)
+        if price != session.price:
+            costs.append(None if price is None else price.cost(its))
+            rest = Usage(
+                (rest.input_tokens or 0) - (its.input_tokens or 0),
+                (rest.output_tokens or 0) - (its.output_tokens or 0),
+                rest.cache_read_tokens,
+                rest.cache_write_tokens,
+            )
+    if tokens:
+        costs.append(None if session.price is None else session.price.cost(rest))
     judged = None
     for record in decided.judged:
-        facts = record.facts
-        its = Usage(input_tokens=facts.input_tokens, output_tokens=facts.output_tokens)
-        if took := total(its):
-            tokens += took
-            if (its_price := session.cost_of(record.model)) is not None:
-                judged = (judged or 0) + its_price.cost(its)
+        its = Usage(
+            input_tokens=record.facts.input_tokens, output_tokens=record.facts.output_tokens
+        )
+        tokens += total(its)
+        if total(its) and (price := session.cost_of(record.model)) is not None:
+            judged = (judged or 0) + price.cost(its)
+    known = [cost for cost in costs if cost is not None]
     return {
         "charged_tokens": tokens or None,
-        "cost_nanousd": None if price is None else price.cost(usage),
+        "cost_nanousd": sum(known) if known and len(known) == len(costs) else None,
         "judge_nanousd": judged,
+        "is_estimated": is_estimated or None,
     }
 
 
