@@ -90,6 +90,8 @@ class CallBudget:
         self._expires_ms = expires_ms
         self._tokens = self._nano = 0
         """What it holds."""
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
+        """Of its answer: what is left."""
 
     async def takes(self, call: OpenCall, dispatch: Dispatch) -> bool:
         """Reserve for a request that is about to go upstream; False: the call has failed, for its
@@ -121,7 +123,7 @@ class CallBudget:
             raise self._refusal(call, self._limits[place], int(rest[2]), tokens, nano)
         self._tokens, self._nano = tokens, nano
         left = [*zip(self._limits, map(int, rest), strict=True)]
-        call.upstream_headers.update(_headers(call, left))
+        self.headers = _packed(_headers(call, left))
 
     async def _ask(self, call_id: str, tokens: int, nano: int) -> list[bytes]:
         until = time.monotonic() + COLD_S
@@ -174,7 +176,7 @@ class CallBudget:
         headers = {"x-sluice-limit": limit.name, **_headers(call, [(limit, left)])}
         if not waits or wait_s > LONG_S:
             headers["x-should-retry"] = "false"
-        error.headers = tuple((k.encode(), v.encode()) for k, v in headers.items())
+        error.headers = self.headers = _packed(headers)
         return error
 
 
@@ -200,6 +202,10 @@ def _amount(amount: int, *, is_money: bool) -> str:
     if not is_money:
         return f"{amount} tokens"
     return f"${amount // NANO}.{amount % NANO:09d}".rstrip("0").removesuffix(".")
+
+
+def _packed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode(), value.encode()) for name, value in headers.items())
 
 
 def _headers(call: OpenCall, left: list[tuple[_Limit, int]]) -> dict[str, str]:

@@ -92,15 +92,16 @@ class RequestQuota:
                 await self._redis.call("ZREM", name, call.id)
 
 
-def with_headers(send: Send, headers: Headers) -> Send:
-    """Return `send` for an answer with these headers, in place of an upstream's of the same
-    names."""
-    names = {name for name, _ in headers}
+def with_headers(send: Send, headers: Headers, call: OpenCall) -> Send:
+    """Return `send` for an answer with these headers and those of the call's budget, in place of an
+    upstream's of the same names."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
+            ours = headers if call.budget is None else (*headers, *call.budget.headers)
+            names = {name for name, _ in ours}
             others = [header for header in message["headers"] if header[0] not in names]
-            message = {**message, "headers": [*others, *headers]}
+            message = {**message, "headers": [*others, *ours]}
         await send(message)
 
     return sending

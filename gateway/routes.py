@@ -320,7 +320,7 @@ class Gateway:
                 numbers = {**start.numbers, layout.BUDGETED: 1}
                 start = msgspec.structs.replace(start, numbers=numbers)
             async with self._quota.counting(key, call) as left:
-                send = with_headers(send, left)
+                send = with_headers(send, left, call)
                 send = GzipSend(send) if is_gzip else send
                 await self._serve_begun(start, call, receive, send, link)
         finally:

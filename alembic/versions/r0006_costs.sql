@@ -9,6 +9,21 @@ ALTER TABLE ends
     ADD COLUMN IF NOT EXISTS is_estimated bool;
 CREATE INDEX IF NOT EXISTS calls_team_idx ON calls (team, call_id) WHERE team IS NOT NULL;
 ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 3;
+CREATE OR REPLACE VIEW call_log AS
+SELECT c.call_id, sluice_call_at(c.call_id) AS created_at, c.at AS claimed_at, e.at AS ended_at, c.dialect, c.endpoint, c.key,
+    c.session, c.model, c.upstream, c.policy, c.policy_revision, c.stream, c.gateway, coalesce(e.state, 'ACTIVE') AS state,
+    e.reason, e.status, e.stop_reason, e.relayed, e.input_tokens, e.output_tokens, e.cache_read_tokens, e.cache_write_tokens,
+    e.thinking_tokens, n.tool_calls, n.tool_calls_blocked, c.key_id, c.policy_set,
+    EXISTS (SELECT FROM events v WHERE v.call_id = c.call_id AND v.kind = 'incomplete') AS incomplete,
+    e.cost_nanousd, e.judge_nanousd, e.is_estimated
+FROM calls c
+LEFT JOIN ends e ON e.call_id = c.call_id
+CROSS JOIN LATERAL (
+    SELECT count(*)::integer AS tool_calls,
+        (count(*) FILTER (WHERE coalesce(b.verdict, t.verdict) = 'block'))::integer AS tool_calls_blocked
+    FROM tool_calls t LEFT JOIN blocks b ON b.call_id = t.call_id AND b.block = t.block WHERE t.call_id = c.call_id
+) n;
+
 ALTER TABLE usage_hours
     ADD COLUMN team text NOT NULL DEFAULT '',
     ADD COLUMN cost_nanousd bigint NOT NULL DEFAULT 0,
