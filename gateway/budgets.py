@@ -15,7 +15,7 @@ from gateway.call.calls import OpenCall
 from gateway.request_quota import limit_headers
 from protocol.errors import Forbidden, Overloaded, PipelineError, RateLimited, StreamConnectionLost
 from protocol.estimates import BYTES_PER_TOKEN
-from protocol.prices import NANO, UNBOUNDED_OUTPUT
+from protocol.prices import UNBOUNDED_OUTPUT, dollars
 from settings.budgets import LIMITS, Budget, limits_of
 from settings.config import Key
 from streams import budget_scripts, layout
@@ -199,9 +199,7 @@ def _windows(at_ms: int) -> dict[str, tuple[int, int]]:
 
 def _amount(amount: int, *, is_money: bool) -> str:
     """Return tokens or nano-dollars for people."""
-    if not is_money:
-        return f"{amount} tokens"
-    return f"${amount // NANO}.{amount % NANO:09d}".rstrip("0").removesuffix(".")
+    return dollars(amount) if is_money else f"{amount} tokens"
 
 
 def _packed(headers: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:

@@ -63,6 +63,13 @@ class Price(NamedTuple):
         return max(max(r[:3]) for r in all_rates), max(r.output for r in all_rates)
 
 
+def dollars(nano: int) -> str:
+    """Return nano-dollars for people, as in `$0.0015`."""
+    cents = f"{nano // NANO}.{nano % NANO:09d}".rstrip("0")
+    whole, _, part = cents.partition(".")
+    return f"${whole}.{part:0<2}"
+
+
 def bounded(count: int | None) -> int:
     """Return a count of tokens as it is charged: upstreams may count below 0, or beyond sense."""
     return min(max(count or 0, 0), MAX_TOKENS)

@@ -173,6 +173,7 @@ class Setting:
     help: str
     right: str
     is_for_workers: bool = False
+    is_number: bool = False
 
     @property
     def param(self) -> str:
@@ -224,6 +225,7 @@ class Key(_Strict):
             "calls",
             "Open calls on one gateway, instead of limits.key_calls.",
             f"a number of open calls is 1 to {MAX_KEY_CALLS}",
+            is_number=True,
         ),
     ] = None
     """The most open calls it may have on one gateway, instead of `limits.key_calls`."""
@@ -233,22 +235,31 @@ class Key(_Strict):
             "requests-minute",
             "Requests that may begin within any minute, over all gateways.",
             "requests_minute is 1 to 10000 whole requests",
+            is_number=True,
         ),
     ] = None
     """The most of its requests that may begin within any 60 seconds, over all gateways
     (docs/run/budgets.md)."""
     tokens_minute: Annotated[
         Tokens | None,
-        Setting("tokens-minute", "Tokens in each minute.", f"tokens_minute {RIGHT_TOKENS}"),
+        Setting(
+            "tokens-minute",
+            "Tokens in each minute.",
+            f"tokens_minute {RIGHT_TOKENS}",
+            is_number=True,
+        ),
     ] = None
     """The most tokens in each minute of the clock, as every limit below over all gateways."""
     tokens_day: Annotated[
-        Tokens | None, Setting("tokens-day", "Tokens in a day.", f"tokens_day {RIGHT_TOKENS}")
+        Tokens | None,
+        Setting("tokens-day", "Tokens in a day.", f"tokens_day {RIGHT_TOKENS}", is_number=True),
     ] = None
     """The most tokens in a day (UTC)."""
     tokens_month: Annotated[
         Tokens | None,
-        Setting("tokens-month", "Tokens in a month.", f"tokens_month {RIGHT_TOKENS}"),
+        Setting(
+            "tokens-month", "Tokens in a month.", f"tokens_month {RIGHT_TOKENS}", is_number=True
+        ),
     ] = None
     """The most tokens in a month (UTC)."""
     usd_day: Annotated[
@@ -261,7 +272,12 @@ class Key(_Strict):
     """The most US dollars in a month."""
     session_tokens: Annotated[
         Tokens | None,
-        Setting("session-tokens", "Tokens in a session.", f"session_tokens {RIGHT_TOKENS}"),
+        Setting(
+            "session-tokens",
+            "Tokens in a session.",
+            f"session_tokens {RIGHT_TOKENS}",
+            is_number=True,
+        ),
     ] = None
     """The most tokens in each session that a header names (docs/use/sessions.md)."""
     session_usd: Annotated[
@@ -279,6 +295,7 @@ class Key(_Strict):
             "Seconds between keepalives, where fewer than limits.keepalive_s.",
             f"keepalive_s is {MIN_KEEPALIVE_S} to 60 whole seconds",
             is_for_workers=True,
+            is_number=True,
         ),
     ] = None
     """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a
@@ -290,6 +307,7 @@ class Key(_Strict):
             "Seconds that its calls wait for people; 0 where nobody is there to decide.",
             "hold_s is 0 to 600 whole seconds",
             is_for_workers=True,
+            is_number=True,
         ),
     ] = None
     """Seconds that its calls wait for people, in place of the policy's (docs/run/approvals.md). 0,

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import httpx2 as httpx
 import pytest
@@ -80,7 +79,9 @@ def ask(
 def account(product: Product, subject: str, window: str = "d") -> tuple[int, int]:
     """What Redis counts in the newest window of a kind."""
     held = product.redis.hgetall(layout.account_key(subject))
-    found = {field.decode(): int(value) for field, value in held.items() if field[:1] == window.encode()}
+    found = {
+        field.decode(): int(value) for field, value in held.items() if field[:1] == window.encode()
+    }
     return tuple(sum(n for field, n in found.items() if field[-1] == kind) for kind in "tu")
 
 
@@ -89,7 +90,7 @@ def recorded(product: Product, where: str) -> tuple[int, int]:
     (row,) = rows(
         product.database_url,
         "SELECT coalesce(sum(charged_tokens), 0), coalesce(sum(coalesce(cost_nanousd, 0)"
-        f" + coalesce(judge_nanousd, 0)), 0) FROM ends JOIN calls USING (call_id) WHERE {where}"
+        f" + coalesce(judge_nanousd, 0)), 0) FROM ends JOIN calls USING (call_id) WHERE {where}",
     )
     return int(row[0]), int(row[1])
 
@@ -123,7 +124,9 @@ def test_refusals_take_nothing_and_say_what_to_do(product: Product) -> None:
         refused = ask(product.url, "few", path, body)
         error = refused.json()["error"]
         assert refused.status_code == 429, refused.text
-        assert "tokens_day of this key is 120 tokens, of which 20 tokens is left" in error["message"]
+        assert (
+            "tokens_day of this key is 120 tokens, of which 20 tokens is left" in error["message"]
+        )
         assert "it opens again at" in error["message"]
         assert refused.headers["x-sluice-limit"] == "tokens_day"
         assert refused.headers[name] == "20"
@@ -135,7 +138,11 @@ def test_refusals_take_nothing_and_say_what_to_do(product: Product) -> None:
     assert huge.headers["x-should-retry"] == "false" and "retry-after" not in huge.headers
     assert account(product, f"k{key_id('few')}")[0] == 100
     where = f"key_id = '{key_id('few')}' AND reason = 'budget_exceeded'"
-    wait_for(lambda: rows(product.database_url, f"SELECT 1 FROM ends JOIN calls USING (call_id) WHERE {where}"))
+    wait_for(
+        lambda: rows(
+            product.database_url, f"SELECT 1 FROM ends JOIN calls USING (call_id) WHERE {where}"
+        )
+    )
     assert recorded(product, where) == (0, 0)
 
 

@@ -27,9 +27,15 @@ VERSION_1 = {
     "attempts": "5c0be725c39a42f4486e4c042cc7581c",
 }
 """What the code of 0.2.0 makes of a row of each table."""
+VERSION_3 = {
+    "calls": "11ddfdac4a0428522aa863ed1b2eea2c",
+    "ends": "c95e8f7aef0d044a614a382bcce8e1eb",
+}
+"""Of the tables that got columns: those of costs."""
 CALL_1 = "f194e6033a60957fd51bf77ee000cdaaab21cd2f42240c357db173d50971856f"
 COLUMNS_1 = 139
 CALLS, EVENTS = FORMS[0], next(form for form in FORMS if form.table == "events")
+OF_3 = {form.table: form for form in FORMS if form.table in VERSION_3}
 SECOND = [
     replace(
         form,
@@ -69,15 +75,20 @@ def row(form: Form, /, **other: bytes | None) -> bytes:
 
 
 def test_version_1_hashes_what_it_always_did() -> None:
-    assert VERSION == 1, (
-        "the vectors of a version stay as they are: those of a new one come beside them"
-    )
-    found = {form.table: row_hash(form, row(form), SALT) for form in FORMS}
+    found = {form.table: row_hash(form, row(form), SALT, 1) for form in FORMS}
     assert {table: hashed.hex()[:32] for table, hashed in found.items()} == VERSION_1
-    assert call_hash(CALL, list(found.values())).hex() == CALL_1
+    assert call_hash(CALL, list(found.values()), 1).hex() == CALL_1
     assert sum(1 + len(form.key) + sum(form.counts[1]) for form in FORMS) == COLUMNS_1, (
         "no column came into it or went"
     )
+
+
+def test_version_3_hashes_what_it_always_did() -> None:
+    assert VERSION == 3, (
+        "the vectors of a version stay as they are: those of a new one come beside them"
+    )
+    found = {table: row_hash(form, row(form), SALT, 3).hex()[:32] for table, form in OF_3.items()}
+    assert found == VERSION_3
 
 
 @pytest.mark.parametrize(
@@ -106,7 +117,8 @@ def test_both_readings_of_a_row_agree_in_every_version(form: Form) -> None:
 )
 def test_a_later_column_changes_nothing_of_the_version_before(first: Form, second: Form) -> None:
     assert row_hash(second, row(second), SALT, 1) == row_hash(first, row(first), SALT, 1)
-    assert {name for name, _ in second.later(1)} == {"weight", "words"} and second.later(2) == ()
+    assert {name for name, _ in second.later(VERSION)} == {"weight", "words"}
+    assert second.later(VERSION + 1) == ()
 
 
 def test_a_row_of_a_later_table_is_covered_by_no_seal_of_the_version_before() -> None:
