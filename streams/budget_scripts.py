@@ -16,6 +16,15 @@ ACCOUNT_TTL_MS = 3 * 86_400_000
 """How long after its last call an account is kept. After that it is made of the record again."""
 
 
+SESSION_TTL_MS = 2 * 3_600_000
+"""The same of a session's: a client can name as many as it likes."""
+
+
+def ttl_ms(subject: str) -> int:
+    """Return how long an account is kept after its last call."""
+    return SESSION_TTL_MS if subject[0] == "s" else ACCOUNT_TTL_MS
+
+
 class Account(NamedTuple):
     """Of one subject: what limits it, each a field of its account and the most that may be there."""
 
@@ -58,7 +67,7 @@ def take(
     args += [layout.budget_channel(), len(windows), *windows]
     for account in accounts:
         keys.append(layout.account_key(account.subject))
-        args += [int(account.is_counted), len(account.limits)]
+        args += [int(account.is_counted), ttl_ms(account.subject), len(account.limits)]
         for limit in account.limits:
             args += limit
     return redis.script("budget_take", keys, args)
@@ -90,7 +99,8 @@ def correct(
     redis: Connection, account: str, held: Held, gen: str, by: Mapping[str, int]
 ) -> asyncio.Future[int]:
     """Add to the fields of an account, unless another writer did since it was looked at."""
-    args: list[Argument] = [held.gen, gen, ACCOUNT_TTL_MS]
+    subject = account.removeprefix(layout.account_key(""))
+    args: list[Argument] = [held.gen, gen, ttl_ms(subject)]
     for field, more in by.items():
         args += [field, more]
     return redis.script("budget_correct", [account, layout.budget_accounts_key()], args)

@@ -1,7 +1,7 @@
 #!lua
 -- KEYS lease cold, then the accounts
--- ARGV call_id tokens nano expires ttl_ms channel windows, then of each window its name; then of each account: is_counted limits, and
--- of each limit: field most
+-- ARGV call_id tokens nano expires ttl_ms channel windows, then of each window its name; then of each account: is_counted ttl_ms
+-- limits, and of each limit: field most
 -- An account is a hash: `gen` once the record was asked for it, what was used in each window (its name and `t` for tokens, `u` for
 -- nano-dollars), and `l` with a call's id for what that holds: tokens, nano-dollars, until when, its windows. All limits are checked
 -- before anything is taken. A call that holds something already gets what is missing.
@@ -14,14 +14,14 @@ for i = 3, #KEYS do
   local gen, lease = unpack(redis.call('HMGET', KEYS[i], 'gen', 'l' .. call))
   local t, u = string.match(lease or '0 0', '^(%d+) (%d+)')
   t, u = math.max(tokens - t, 0), math.max(nano - u, 0)
-  held[i] = { t, u }
+  held[i] = { t, u, ARGV[at + 1] }
   if ARGV[at] == '1' and not gen then
     redis.call('SADD', KEYS[2], KEYS[i])
     is_cold = true
   end
-  local limits = tonumber(ARGV[at + 1])
+  local limits = tonumber(ARGV[at + 2])
   for j = 1, limits do
-    local field, most = ARGV[at + 2 * j], tonumber(ARGV[at + 2 * j + 1])
+    local field, most = ARGV[at + 2 * j + 1], tonumber(ARGV[at + 2 * j + 2])
     local used = tonumber(redis.call('HGET', KEYS[i], field) or 0)
     local more = string.sub(field, -1) == 'u' and u or t
     if used + more > most and not is_cold then
@@ -29,7 +29,7 @@ for i = 3, #KEYS do
     end
     left[#left + 1] = digits(most - used - more)
   end
-  at = at + 2 + 2 * limits
+  at = at + 3 + 2 * limits
 end
 if is_cold then
   redis.call('PUBLISH', channel, '')
@@ -42,7 +42,7 @@ for i = 3, #KEYS do
   end
   redis.call('HSET', KEYS[i], 'l' .. call,
     digits(tokens) .. ' ' .. digits(nano) .. ' ' .. expires .. ' ' .. table.concat(windows, ' '))
-  redis.call('PEXPIRE', KEYS[i], ttl)
+  redis.call('PEXPIRE', KEYS[i], held[i][3])
 end
 redis.call('SET', KEYS[1], table.concat(KEYS, '\n', 3), 'PX', ttl)
 return { 'OK', unpack(left) }

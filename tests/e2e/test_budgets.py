@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import httpx2 as httpx
 import pytest
@@ -70,19 +71,19 @@ def key_id(name: str) -> str:
 
 
 def ask(
-    url: str, name: str, path: str = "/v1/chat/completions", body: Json = BODY, **more: str
+    url: str, name: str, path: str = "/v1/chat/completions", body: Json = BODY, session: str = ""
 ) -> httpx.Response:
-    headers = {"authorization": f"Bearer sk-{name}"} | more
+    headers = {"authorization": f"Bearer sk-{name}"}
+    headers |= {"x-sluice-session": session} if session else {}
     return httpx.post(f"{url}{path}", json=body, headers=headers, timeout=30)
 
 
 def account(product: Product, subject: str, window: str = "d") -> tuple[int, int]:
     """What Redis counts in the newest window of a kind."""
-    held = product.redis.hgetall(layout.account_key(subject))
-    found = {
-        field.decode(): int(value) for field, value in held.items() if field[:1] == window.encode()
-    }
-    return tuple(sum(n for field, n in found.items() if field[-1] == kind) for kind in "tu")
+    held = cast("dict[bytes, bytes]", product.redis.hgetall(layout.account_key(subject)))
+    found = {f.decode(): int(value) for f, value in held.items() if f[:1] == window.encode()}
+    tokens, nano = (sum(n for field, n in found.items() if field[-1] == kind) for kind in "tu")
+    return tokens, nano
 
 
 def recorded(product: Product, where: str) -> tuple[int, int]:
@@ -155,11 +156,11 @@ def test_money_sessions_and_teams(product: Product) -> None:
     assert "usd_day of this key is $0.0015" in refused.json()["error"]["message"]
     unknown = ask(product.url, "cents", body={**BODY, "model": "other"})
     assert unknown.status_code == 403 and unknown.json()["error"]["code"] == "unknown_price"
-    in_loop = [ask(product.url, "session", **{"x-sluice-session": "loop"}) for _ in range(5)]
+    in_loop = [ask(product.url, "session", session="loop") for _ in range(5)]
     assert {answer.status_code for answer in in_loop[:2]} == {200}
     assert in_loop[-1].status_code == 429
     assert "begin another session" in in_loop[-1].json()["error"]["message"]
-    assert ask(product.url, "session", **{"x-sluice-session": "next"}).status_code == 200
+    assert ask(product.url, "session", session="next").status_code == 200
     assert ask(product.url, "session").status_code == 200
     for number in range(6):
         of_team = ask(product.url, ("teamed", "mate")[number % 2])
@@ -173,7 +174,7 @@ def test_an_emptied_redis_is_filled_from_the_record_and_drift_heals(product: Pro
     product.redis.delete(layout.account_key(subject))
     assert ask(product.url, "few").status_code == 429
     assert account(product, subject)[0] == 100, "as the record says"
-    for field in product.redis.hkeys(layout.account_key(subject)):
+    for field in cast("list[bytes]", product.redis.hkeys(layout.account_key(subject))):
         if field[:1] == b"d":
             product.redis.hincrby(layout.account_key(subject), field.decode(), -60)
     product.redis.sadd(layout.budgets_cold_key(), layout.account_key(subject))

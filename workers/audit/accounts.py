@@ -43,6 +43,9 @@ class Accounts:
             name = layout.budget_accounts_key() if is_due else layout.budgets_cold_key()
             try:
                 for account in await self._redis.call("SMEMBERS", name):
+                    if is_due and not await self._redis.call("EXISTS", account):
+                        await self._redis.call("SREM", name, account)
+                        continue
                     await self.correct(account.decode())
                     await self._redis.call("SREM", layout.budgets_cold_key(), account)
                 due = time.monotonic() + EVERY_S if is_due else due
