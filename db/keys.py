@@ -111,7 +111,7 @@ class KeyStore:
             row = (await connection.execute(rows)).one_or_none()
             if row is None:
                 raise NotFound(f"no key named {name!r} is in use")
-            had = _key(row).model_dump(include={"name", "sha256", *SETTINGS}) | settings
+            had = {**_key(row).model_dump(include={"name", "sha256", *SETTINGS}), **settings}
             key = _checked({field: value for field, value in had.items() if value is not None})
             await connection.execute(update(ApiKey).where(in_use).values(_columns(key)))
             await connection.commit()

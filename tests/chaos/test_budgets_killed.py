@@ -13,12 +13,13 @@ from tests.e2e.test_budgets import ANSWER, BODY, account, key_id, recorded
 from tests.support.checks.record import rows
 from tests.support.json_values import as_json
 from tests.support.servers.ports import free_port
-from tests.support.servers.product import Product, base_config, digest, running
+from tests.support.servers.product import Product, Role, base_config, digest, running
 from tests.support.servers.stores import Stores
 from tests.support.upstreams.replay import Replay, Reply, replaying
 from tests.support.waiting import wait_for
 
 LIMIT, CHAOS_S = 6_000, 10.0
+KILLED: tuple[Role, ...] = ("policy", "policy", "gateway", "audit")
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_kills_neither_pass_a_budget_nor_lose_of_it(stores: Stores, replay: Repl
             thread.start()
         drawn, until = random.Random(1), time.monotonic() + CHAOS_S
         while time.monotonic() < until:
-            role = drawn.choice(("policy", "policy", "gateway", "audit"))
+            role = drawn.choice(KILLED)
             victims = product.of(role)
             victim = drawn.choice(victims)
             victim.kill()

@@ -101,7 +101,7 @@ def test_an_answer_is_charged_and_said(product: Product) -> None:
     assert answer.status_code == 200, answer.text
     left = int(answer.headers["x-ratelimit-remaining-tokens"])
     assert answer.headers["x-ratelimit-limit-tokens"] == "1000" and 800 < left < 1000
-    assert answer.headers["x-ratelimit-limit-usd"] == "1.5"
+    assert answer.headers["x-ratelimit-limit-usd"] == "1.50"
     subject = f"k{key_id('day')}"
     wait_for(lambda: account(product, subject) == (50, COST))
     wait_for(lambda: recorded(product, f"key_id = '{key_id('day')}'") == (50, COST))

@@ -145,9 +145,9 @@ def test_what_is_changed_in_a_record_of_two_versions_is_found(url: str, second: 
         f"UPDATE calls SET colour = 'red' WHERE call_id = '{old}'": uncovered,
         f"UPDATE ends SET weight = 1 WHERE call_id = '{old}'": uncovered,
         f"INSERT INTO moods VALUES ('{old}', 1, now(), 'x')": uncovered,
-        f"UPDATE seals SET form = 1 WHERE call_id = '{new}'": "",
-        f"UPDATE seals SET form = 2, made_for = 2 WHERE call_id = '{old}'": "",
-        f"UPDATE seals SET form = 3 WHERE call_id = '{new}'": (
+        f"UPDATE seals SET form = {VERSION} WHERE call_id = '{new}'": "",
+        f"UPDATE seals SET form = {NEXT}, made_for = {NEXT} WHERE call_id = '{old}'": "",
+        f"UPDATE seals SET form = {NEXT + 1} WHERE call_id = '{new}'": (
             "a version that this one does not know"
         ),
         f"UPDATE seals SET form = 0 WHERE call_id = '{new}'": (
