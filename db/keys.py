@@ -2,7 +2,7 @@
 record can name it."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -81,26 +81,8 @@ class KeyStore:
         says that both may be taken for one where only names are shown.
         """
         text = new_key_text()
-        try:
-            key = Key.model_validate({"name": name, "sha256": digest(text), **settings})
-        except ValidationError as error:
-            field = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
-            param, right = (
-                (SETTINGS[field].param, SETTINGS[field].right)
-                if field in SETTINGS
-                else ("name", f"a key's name {RIGHT_NAME}")
-            )
-            raise InvalidRequest(right, param=param) from None
-        try:
-            check_families(key.server_tools)
-        except ValueError as error:
-            raise InvalidRequest(str(error), param="server_tool") from None
-        numbers = key.model_dump(include=SETTINGS.keys() - LISTS, exclude_none=True)
-        row = {
-            **key.model_dump(include={"name", *LISTS}),
-            "settings": numbers,
-            "sha256": bytes.fromhex(key.sha256),
-        }
+        key = _checked({"name": name, "sha256": digest(text), **settings})
+        row = {"name": name, **_columns(key), "sha256": bytes.fromhex(key.sha256)}
         async with reading(self._engine) as connection:
             if expires is not None:
                 row["expires_at"] = await _end(connection, expires)
@@ -119,6 +101,21 @@ class KeyStore:
                     f"a key named {name!r} exists; revoke it first", param="name"
                 ) from None
         return text
+
+    async def change(self, name: str, settings: Mapping[str, object]) -> Key:
+        """Give the key of that name these settings, None for the default of one; the others stay.
+        Raises InvalidRequest on a bad setting, NotFound when there is none in use."""
+        in_use = (ApiKey.name == name) & ApiKey.revoked_at.is_(None)
+        async with reading(self._engine) as connection:
+            rows = select(ApiKey.__table__).where(in_use).with_for_update()
+            row = (await connection.execute(rows)).one_or_none()
+            if row is None:
+                raise NotFound(f"no key named {name!r} is in use")
+            had = {**_key(row).model_dump(include={"name", "sha256", *SETTINGS}), **settings}
+            key = _checked({field: value for field, value in had.items() if value is not None})
+            await connection.execute(update(ApiKey).where(in_use).values(_columns(key)))
+            await connection.commit()
+        return key
 
     async def revoke(self, name: str) -> None:
         """Revoke the key of that name. Raises NotFound when there is none in use."""
@@ -200,3 +197,28 @@ def _key(row: Any) -> Key:
     return Key.model_construct(
         name=row.name, sha256=row.sha256.hex(), expires_at=row.expires_at, **stored
     )
+
+
+def _checked(values: Mapping[str, object]) -> Key:
+    """Return a key. Raises InvalidRequest on a bad name or setting."""
+    try:
+        key = Key.model_validate(values)
+    except ValidationError as error:
+        field = str(error.errors(include_url=False, include_input=False)[0]["loc"][0])
+        param, right = (
+            (SETTINGS[field].param, SETTINGS[field].right)
+            if field in SETTINGS
+            else ("name", f"a key's name {RIGHT_NAME}")
+        )
+        raise InvalidRequest(right, param=param) from None
+    try:
+        check_families(key.server_tools)
+    except ValueError as error:
+        raise InvalidRequest(str(error), param="server_tool") from None
+    return key
+
+
+def _columns(key: Key) -> dict[str, Any]:
+    """The columns of a key's settings."""
+    others = key.model_dump(include=SETTINGS.keys() - LISTS, exclude_none=True)
+    return {**key.model_dump(include={*LISTS}), "settings": others}

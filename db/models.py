@@ -378,6 +378,11 @@ class UsageHour(Base):
     judge_late: Mapped[int] = mapped_column(BigInteger)
     judge_over: Mapped[int] = mapped_column(BigInteger)
     judge_ms_sum: Mapped[int] = mapped_column(BigInteger)
+    team: Mapped[str] = mapped_column(server_default="")
+    cost_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    judge_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    unpriced: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    estimated: Mapped[int] = mapped_column(BigInteger, server_default="0")
 
 
 class JudgeHour(Base):

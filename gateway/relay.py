@@ -133,7 +133,7 @@ async def respond_error(
     send: Send, dialect: ClientDialect, error: PipelineError, *, call_id: str = ""
 ) -> None:
     """Answer with one of our errors in a dialect."""
-    headers: list[tuple[bytes, bytes]] = []
+    headers = [*error.headers]
     if call_id:
         headers.append((b"x-sluice-call-id", call_id.encode()))
     if error.retry_after_s is not None:

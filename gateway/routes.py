@@ -16,6 +16,7 @@ from db.keyring import KeyRing, refusal
 from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission
 from gateway.asgi import Message, Receive, Scope, Send
+from gateway.budgets import Budgets
 from gateway.bus import Bus
 from gateway.call.allowed_calls import AllowedCalls
 from gateway.call.calls import OpenCall
@@ -38,6 +39,7 @@ from gateway.record.audit_proxy import AuditDoor, auditor_of, is_audit
 from gateway.record.pages_proxy import LOGIN, PagesRelay, is_page
 from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Relay, respond, respond_error
+from gateway.request_quota import RequestQuota, with_headers
 from gateway.upstream import Upstreams
 from protocol import unknown_paths
 from protocol.bounds import (
@@ -109,6 +111,8 @@ class Gateway:
         self._ended = NotedCalls(bus.figures)
         self._served, self._retries = client_paths(), config.tries_again
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
+        self._quota = RequestQuota(bus.redis, config.budgets)
+        self._budgets = Budgets(bus.redis, config.budgets, self.limits.call_s)
         self._most_connections = descriptors.limit() - descriptors.reserved(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -287,7 +291,7 @@ class Gateway:
             )
             await place.begin()
             facts = CallFacts(
-                user_agent=named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1")
+                named.get(b"user-agent", b"")[:MAX_USER_AGENT_CHARS].decode("latin-1"), key.team
             )
             betas = client_betas(headers) if BETAS in named else ()
             start = self._start(key, dialect, endpoint, named, betas, digest, facts)
@@ -306,9 +310,19 @@ class Gateway:
             # refuse it, and routes add none
             call.repeats = not key.server_tools
             del body  # the call gives it up when it goes upstream
-            if key.compress is not None and takes_gzip(headers):
-                send = GzipSend(send)
-            await self._serve_begun(start, call, receive, send, link)
+            is_gzip = key.compress is not None and takes_gzip(headers)
+            if not key.is_limited:
+                send = GzipSend(send) if is_gzip else send
+                await self._serve_begun(start, call, receive, send, link)
+                return
+            call.budget = self._budgets.of(key, start)
+            if call.budget is not None:
+                numbers = {**start.numbers, layout.BUDGETED: 1}
+                start = msgspec.structs.replace(start, numbers=numbers)
+            async with self._quota.counting(key, call) as left:
+                send = with_headers(send, left, call)
+                send = GzipSend(send) if is_gzip else send
+                await self._serve_begun(start, call, receive, send, link)
         finally:
             place.close()
 

@@ -111,7 +111,9 @@ class Upstreams:
 
     async def send(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Send one approved request and append its answer; every ending is appended, none raises
-        but cancellation."""
+        but cancellation. Without what its budgets have to hold, a call fails instead."""
+        if call.budget is not None and not await call.budget.takes(call, dispatch):
+            return
         call.appender.is_answering, call.upstream_headers = True, {}
         if self._repeats is not None:
             self._repeats.count(time.monotonic())

@@ -17,6 +17,7 @@ from pages.assets import address
 from pages.escape import beginning, coloured, exact, moment, seen, spelled, text_of
 from pages.page import Page, PageRequest
 from pages.pretty import pretty
+from protocol.prices import dollars
 from protocol.reasons import worded
 from settings.defaults import VERSION
 
@@ -61,6 +62,7 @@ def _environment() -> Environment:
         cut=cut,
         json=_json,
         duration=duration,
+        usd=dollars,
         iso=_iso,
         n=thousands,
         size=size,

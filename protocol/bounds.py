@@ -109,6 +109,8 @@ MAX_KEY_CALLS = 2**31 - 1
 """The largest number of open calls that a key can be given."""
 MAX_RATIO = 200
 """How many times its size a compressed body may open to."""
+MAX_REQUESTS_MINUTE = 10_000
+"""The most requests a minute that a key can be limited to: Redis keeps 120 bytes of each."""
 MIN_KEEPALIVE_S = 5
 """The fewest seconds between keepalives that a key can be given."""
 FIRST_KEEPALIVE_S = 8.0

@@ -39,6 +39,8 @@ class PipelineError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
         self.error_code = code or self.code
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
+        """Of the answer, besides those of every error."""
 
 
 class ProtocolError(PipelineError):

@@ -81,6 +81,8 @@ class CallFacts(msgspec.Struct, frozen=True, array_like=True):
 
     user_agent: Annotated[str, Column(is_content=True)] = ""
     """The header of that name, up to 200 characters; empty: none."""
+    team: Annotated[str | None, Column(since=3, is_indexed=True)] = None
+    """`Key.team`."""
 
 
 class CallStart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -391,6 +393,17 @@ class EndRecord(
     relayed_sha256: Annotated[bytes | None, Column(is_content=True)] = None
     """What the gateway itself says it relayed: SHA-256 over `ReleaseRecord.sha256` of each release
     up to `relayed`, in order."""
+    charged_tokens: Annotated[int | None, Column("int8", since=3)] = None
+    """What budgets count: tokens of all kinds, also those that judges took, also where they are
+    estimated."""
+    cost_nanousd: Annotated[int | None, Column("int8", since=3)] = None
+    """What the answer cost, in billionths of a dollar; None: nobody knows what the model costs."""
+    judge_nanousd: Annotated[int | None, Column("int8", since=3)] = None
+    """What judges cost besides, likewise; None where no judge's price is known."""
+    is_estimated: Annotated[bool | None, Column(since=3)] = None
+    """Are these by an estimate of what came, as the upstream never counted it?"""
+    settles: Annotated[bool, Column(is_stored=False)] = False
+    """Does a budget wait for it?"""
 
 
 class EventRecord(_Record, frozen=True, tag="event"):

@@ -36,6 +36,7 @@ from protocol.debug import Debug
 from protocol.dialects.table import DIALECTS
 from scripts.pages import DOCS, table, write_or_check
 from settings.approvals import Approvals, Notified
+from settings.budgets import Budget, ModelPrice, Rate, Usd
 from settings.config import (
     Beta,
     Config,
@@ -101,6 +102,8 @@ _WORDS: dict[Any, str] = {
     KnownDialect: ", ".join(f"`{name}`" for name in DIALECTS),
     Pattern: "RE2 pattern",
     NamePattern: "pattern",
+    Usd: "number or text",
+    Rate: "number or text",
     str: "text",
     int: "whole number",
     float: "number",
@@ -120,6 +123,8 @@ SECTIONS: dict[type[BaseModel], str] = {
     PolicyStep: "policies.NAME",
     Limits: "limits",
     Key: "keys[]",
+    Budget: "budgets.TEAM",
+    ModelPrice: "prices.MODEL",
     Pages: "pages",
     LoginSettings: "login",
     Oidc: "login: oidc",

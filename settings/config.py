@@ -28,10 +28,22 @@ from protocol.bounds import (
 )
 from protocol.debug import Debug
 from protocol.dialects.table import CLIENTS
+from protocol.prices import Price as CostPrice
+from protocol.prices import PriceTable
 from protocol.request import DialectName
 from protocol.server_tools.added import check_servers, check_tools
 from settings import defaults
 from settings.approvals import Approvals
+from settings.budgets import (
+    RIGHT_TOKENS,
+    RIGHT_USD,
+    Budget,
+    ModelPrice,
+    Requests,
+    Tokens,
+    Usd,
+    limits_of,
+)
 from settings.config_faults import Faults, Place, faults_between
 from settings.login import LoginSettings
 from settings.pages import Pages
@@ -158,6 +170,7 @@ class Setting:
     help: str
     right: str
     is_for_workers: bool = False
+    is_number: bool = False
 
     @property
     def param(self) -> str:
@@ -209,9 +222,69 @@ class Key(_Strict):
             "calls",
             "Open calls on one gateway, instead of limits.key_calls.",
             f"a number of open calls is 1 to {MAX_KEY_CALLS}",
+            is_number=True,
         ),
     ] = None
     """The most open calls it may have on one gateway, instead of `limits.key_calls`."""
+    requests_minute: Annotated[
+        Requests | None,
+        Setting(
+            "requests-minute",
+            "Requests that may begin within any minute, over all gateways.",
+            "requests_minute is 1 to 10000 whole requests",
+            is_number=True,
+        ),
+    ] = None
+    """The most of its requests that may begin within any 60 seconds, over all gateways
+    (docs/run/budgets.md)."""
+    tokens_minute: Annotated[
+        Tokens | None,
+        Setting(
+            "tokens-minute",
+            "Tokens in each minute.",
+            f"tokens_minute {RIGHT_TOKENS}",
+            is_number=True,
+        ),
+    ] = None
+    """The most tokens in each minute of the clock, as every limit below over all gateways."""
+    tokens_day: Annotated[
+        Tokens | None,
+        Setting("tokens-day", "Tokens in a day.", f"tokens_day {RIGHT_TOKENS}", is_number=True),
+    ] = None
+    """The most tokens in a day (UTC)."""
+    tokens_month: Annotated[
+        Tokens | None,
+        Setting(
+            "tokens-month", "Tokens in a month.", f"tokens_month {RIGHT_TOKENS}", is_number=True
+        ),
+    ] = None
+    """The most tokens in a month (UTC)."""
+    usd_day: Annotated[
+        Usd | None, Setting("usd-day", "US dollars in a day.", f"usd_day {RIGHT_USD}")
+    ] = None
+    """The most US dollars in a day, as in `2.50`."""
+    usd_month: Annotated[
+        Usd | None, Setting("usd-month", "US dollars in a month.", f"usd_month {RIGHT_USD}")
+    ] = None
+    """The most US dollars in a month."""
+    session_tokens: Annotated[
+        Tokens | None,
+        Setting(
+            "session-tokens",
+            "Tokens in a session.",
+            f"session_tokens {RIGHT_TOKENS}",
+            is_number=True,
+        ),
+    ] = None
+    """The most tokens in each session that a header names (docs/use/sessions.md)."""
+    session_usd: Annotated[
+        Usd | None, Setting("session-usd", "US dollars in a session.", f"session_usd {RIGHT_USD}")
+    ] = None
+    """The most US dollars in such a session."""
+    team: Annotated[
+        Name | None, Setting("team", "Whose budget it shares.", f"a team's name {RIGHT_NAME}")
+    ] = None
+    """Who uses it together with other keys: `budgets` has what they may use."""
     keepalive_s: Annotated[
         Annotated[int, Field(ge=MIN_KEEPALIVE_S, le=60)] | None,
         Setting(
@@ -219,6 +292,7 @@ class Key(_Strict):
             "Seconds between keepalives, where fewer than limits.keepalive_s.",
             f"keepalive_s is {MIN_KEEPALIVE_S} to 60 whole seconds",
             is_for_workers=True,
+            is_number=True,
         ),
     ] = None
     """Seconds between keepalives for its calls, if fewer than `limits.keepalive_s`. As there, a
@@ -230,6 +304,7 @@ class Key(_Strict):
             "Seconds that its calls wait for people; 0 where nobody is there to decide.",
             "hold_s is 0 to 600 whole seconds",
             is_for_workers=True,
+            is_number=True,
         ),
     ] = None
     """Seconds that its calls wait for people, in place of the policy's (docs/run/approvals.md). 0,
@@ -257,6 +332,16 @@ class Key(_Strict):
     def has_expired(self, now_s: float) -> bool:
         """Is it refused at this time, in seconds since 1970?"""
         return self.expires_at is not None and self.expires_at.timestamp() <= now_s
+
+    @cached_property
+    def limits(self) -> dict[str, int]:
+        """What it may use, where that is limited (`settings.budgets.LIMITS`)."""
+        return limits_of(self)
+
+    @cached_property
+    def is_limited(self) -> bool:
+        """May a budget limit it, its own or its team's?"""
+        return bool(self.limits) or self.requests_minute is not None or self.team is not None
 
     @cached_property
     def for_workers(self) -> dict[str, int]:
@@ -461,6 +546,11 @@ class Config(_Strict):
     """How people log in to the pages, besides with keys."""
     retention: Retention = Retention()
     """How long rows of the record are kept."""
+    budgets: dict[Name, Budget] = {}
+    """What the keys of a team may use together, by the team's name. What a key alone may use is
+    among its own settings (docs/run/budgets.md)."""
+    prices: dict[ModelName, ModelPrice] = {}
+    """What models cost, by their whole names, in place of what Sluice knows."""
     accept_policy_sets: Annotated[tuple[PolicySet, ...], Field(max_length=MAX_ACCEPTED_SETS)] = ()
     """Policy sets under which calls of this gateway may begin besides its own: for the time of a
     rolling change (docs/run/operations.md#policy-sets)."""
@@ -482,6 +572,14 @@ class Config(_Strict):
         if self.login.oidc is not None and not self.pages.url:
             raise ValueError("login.oidc needs pages.url: where the provider sends people back to")
         return self
+
+    @cached_property
+    def _prices(self) -> PriceTable:
+        return PriceTable({name: own.price for name, own in self.prices.items()})
+
+    def cost_of(self, model: str) -> CostPrice | None:
+        """Return what a model costs, None if nobody knows."""
+        return self._prices.of(model)
 
     def _misled(self) -> Iterator[tuple[Place, str]]:
         """Yield the names of routes for which a request would go elsewhere."""

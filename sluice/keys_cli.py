@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from db.read.json_rows import time
-from protocol.errors import NotFound, PipelineError
+from protocol.errors import InvalidRequest, NotFound, PipelineError
 from settings.config import LISTS, SETTINGS, Key, Setting
+from settings.config_faults import did_you_mean
 from sluice.audit.audit_run import fail
 from sluice.errors import StartError
 from sluice.key_config import KeyConfig, key_config
@@ -93,7 +94,7 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(name: str, setting: Setting) -> inspect.Parameter:
-    kind: Any = list[str] if name in LISTS else str if name in ("project", "compress") else int
+    kind: Any = list[str] if name in LISTS else int if setting.is_number else str
     default = Key.model_fields[name].default
     default = ", ".join(default or ["none"]) if name in LISTS else default or "not set"
     typer_option = typer.Option(f"--{setting.option}", help=f"{setting.help} (default: {default})")
@@ -166,6 +167,45 @@ def create(
         )
     if known.config is None:
         note(f"Not checked: {known.place}")
+
+
+@app.command("set")
+@_with_settings
+def change(
+    name: Annotated[str, typer.Argument(help="Name of the key.")],
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", help="A setting that gets its default back, as in tokens-day."),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    **settings: Any,
+) -> None:
+    """Change settings of a key in the table; gateways take notice within 5 seconds."""
+    changed = {name: value for name, value in settings.items() if value not in (None, [])}
+    options = {setting.option: name for name, setting in SETTINGS.items()}
+
+    async def store(store: "KeyStore", known: KeyConfig) -> Key:
+        if unknown := [option for option in unset or () if option not in options]:
+            raise InvalidRequest(
+                f"a key has no setting {unknown[0]!r}{did_you_mean(unknown[0], list(options))}",
+                param="unset",
+            )
+        gone = {
+            options[option]: Key.model_fields[options[option]].default for option in unset or ()
+        }
+        if not (wanted := gone | changed):
+            raise InvalidRequest("name a setting to change: `sluice keys set --help` lists them")
+        known.check_policies(wanted.get("policies", ()))
+        return await store.change(name, wanted)
+
+    key, known = _run(store, config, as_json)
+    if as_json:
+        typer.echo(json.dumps(_item(key, "table", "in use")))
+        return
+    typer.echo(f"changed {name}")
+    if known.named(name):
+        note(f"The key of this name in {known.place} wins over it")
 
 
 @app.command("list")

@@ -120,6 +120,8 @@ GATEWAYS_TTL_MS = 6 * GATEWAY_KNOWN_MS
 
 _CALL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
+BUDGETED = "budgeted"
+"""Among `Start.numbers`: budgets limit the call."""
 EntryKind = Literal["chunks", "body", "status", "eof", "failed", "closed", "see"]
 
 
@@ -298,6 +300,38 @@ def memory_key(shard: int) -> str:
     return f"{tag(shard)}memory"
 
 
+def requests_key(subject: str) -> str:
+    """Sorted set: the calls that an API key (its id) or a team (`team:` and its name) began in the
+    last minute, by when; expires."""
+    return f"{tag(0)}requests:{subject}"
+
+
+def account_key(subject: str) -> str:
+    """Hash: what a key, a team or a session used of its budgets (`streams.budget_scripts`);
+    expires."""
+    return f"{tag(0)}budget:a:{subject}"
+
+
+def budget_lease_key(call_id: str) -> str:
+    """String: of which accounts a call holds something; expires."""
+    return f"{tag(0)}budget:l:{call_id}"
+
+
+def budgets_cold_key() -> str:
+    """Set: accounts that calls wait for."""
+    return f"{tag(0)}budget:cold"
+
+
+def budget_accounts_key() -> str:
+    """Set: accounts that are compared with the record."""
+    return f"{tag(0)}budget:accounts"
+
+
+def budget_channel() -> str:
+    """The wake-up for audit writers when an account is not there."""
+    return f"{tag(0)}budget"
+
+
 def unsealed_key() -> str:
     """The set of calls that an audit writer put off, as they take too long to be sealed: for the
     next, should that one die."""
@@ -332,6 +366,8 @@ def lasting_keys(shards: int) -> set[str]:
         unsealed_key(),
         debug_lost_key(),
         debug_seen_key(),
+        budgets_cold_key(),
+        budget_accounts_key(),
     } | {key(shard) for shard in range(shards) for key in of_shard}
 
 
@@ -508,6 +544,9 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     """Counts the attempts at one answer, from 0."""
     wait_ms: int = 0
     """To wait before it is sent."""
+    reserve: tuple[int, int, int] | None = None
+    """Of a budgeted call: how many tokens its answer may have, and the highest prices of an input
+    and an output token (`protocol.prices`), below 0 where nobody knows them."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)

@@ -91,6 +91,16 @@ def beat(
     return redis.script("beat", keys, [position, ttl_ms, key_bytes])
 
 
+def take_request(
+    redis: Connection, call_id: str, limits: Mapping[str, int], *, window_ms: int
+) -> asyncio.Future[list[int]]:
+    """Count a call among those of its key and team, by `layout.requests_key`, unless as many as one
+    of the limits began within the window; the same call counts once. Gives whether it is counted,
+    which of them is the tightest, how many more may begin, and in how many ms the oldest is past
+    the window."""
+    return redis.script("request_take", [*limits], [call_id, window_ms, *limits.values()])
+
+
 def show_gateway(redis: Connection, gateway: str, trouble: str) -> asyncio.Future[bytes]:
     """Write a gateway's heartbeat for `sluice doctor`, with what is wrong with it."""
     args: list[Argument] = [gateway, trouble, layout.GATEWAYS_TTL_MS]

@@ -46,7 +46,18 @@ class LastWord(NamedTuple):
 class DecisionCounts:
     """What the session of a call decided so far."""
 
-    __slots__ = ("_begun", "_blocks", "_calls", "_sealed", "_unread", "call", "last", "rows")
+    __slots__ = (
+        "_begun",
+        "_blocks",
+        "_calls",
+        "_sealed",
+        "_unread",
+        "attempts",
+        "call",
+        "judged",
+        "last",
+        "rows",
+    )
 
     def __init__(self, begun: Callable[[CallRecord | None], None] | None = None) -> None:
         self._begun = begun
@@ -57,6 +68,10 @@ class DecisionCounts:
         """The last word on each block of any kind."""
         self.rows = 0
         """How many decisions there are, each a row of its own."""
+        self.attempts: list[AttemptRecord] = []
+        """The answers to its requests, where there were several."""
+        self.judged: list[JudgementRecord] = []
+        """What judges answered."""
         self._calls: dict[int, VerdictName] = {}
         """The last word on each tool call, by block."""
         self._blocks: dict[int, VerdictName] = {}
@@ -93,6 +108,10 @@ class DecisionCounts:
                     (self._calls if record.block in self._calls else self._blocks)[record.block] = (
                         record.verdict
                     )
+                elif isinstance(record, JudgementRecord):
+                    self.judged.append(record)
+                elif isinstance(record, AttemptRecord):
+                    self.attempts.append(record)
             elif isinstance(record, CallRecord):
                 self.begin(record)
             elif isinstance(record, EventRecord) and record.kind == "sealed":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psycopg
 
+from db.columns import VERSION
 from db.connections import conninfo
 from db.locks import MIGRATION_LOCK
 from db.migrations import rights, sealed
@@ -84,6 +85,8 @@ def lay(url: str) -> bool:
             for path in _later():
                 connection.execute(path.read_bytes())
                 last = path.name.partition("_")[0]
+            for statement in sealed.functions(_schema_of(connection), VERSION):
+                connection.execute(statement.encode())
             connection.execute(_STANDS.format(last=last).encode())
             for role in rights.ROLES:
                 connection.execute(f"CREATE ROLE {role}".encode())

@@ -52,7 +52,10 @@ _CALL = (
     "session key key_id dialect endpoint model upstream policy policy_revision policy_set stream"
     " gateway state reason status stop_reason relayed"
 ).split()
-_TOKENS = "input_tokens output_tokens cache_read_tokens cache_write_tokens thinking_tokens".split()
+_TOKENS = (
+    "input_tokens output_tokens cache_read_tokens cache_write_tokens thinking_tokens"
+    " cost_nanousd judge_nanousd is_estimated"
+).split()
 
 
 def _same(row: Any, names: Sequence[str]) -> JsonObject:

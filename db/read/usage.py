@@ -43,9 +43,14 @@ SUMS: Final = (
     "judge_late",
     "judge_over",
     "judge_ms_sum",
+    "cost_nanousd",
+    "judge_nanousd",
+    "unpriced",
+    "estimated",
 )
-"""What is summed for each hour, key, model, policy and revision."""
-GROUPS: Final = ("key", "model", "policy", "revision")
+"""What is summed for each hour, key, team, model, policy and revision. `unpriced` are calls whose
+model's price nobody knows; `estimated` those whose tokens nobody counted."""
+GROUPS: Final = ("key", "model", "policy", "revision", "team")
 HOUR = timedelta(hours=1)
 MAX_LIVE_CALLS = 5_000
 """So many calls are counted from the record at most: with 12,500 tool calls they take 30 ms."""
@@ -68,6 +73,8 @@ class UsageGroup(StrEnum):
     """Day, in UTC."""
     KEY = "key"
     """Name of the API key."""
+    TEAM = "team"
+    """Team of the key."""
     MODEL = "model"
     """Model asked for."""
     POLICY = "policy"

@@ -74,13 +74,16 @@ _TOOL_CALL: dict[Any, str] = {
     Float: "judge_probability judge_threshold",
     _TIME: "created_at decided_at released_at ended_at",
 }
-_TOKENS = "input_tokens output_tokens cache_read_tokens cache_write_tokens thinking_tokens"
+_TOKENS = (
+    "input_tokens output_tokens cache_read_tokens cache_write_tokens thinking_tokens"
+    " cost_nanousd judge_nanousd"
+)
 CALL_LOG = _view(
     "call_log",
     {
         Uuid: "call_id",
         _TIME: "created_at claimed_at ended_at",
-        Boolean: "stream incomplete",
+        Boolean: "stream incomplete is_estimated",
         StoredText: (
             f"dialect endpoint policy gateway state reason stop_reason policy_set {_OF_CALL}"
         ),
@@ -104,7 +107,7 @@ SELECT c.call_id, sluice_call_at(c.call_id) AS created_at, c.at AS claimed_at, e
         coalesce(e.state, 'ACTIVE') AS state,
     e.reason, e.status, e.stop_reason, e.relayed, e.input_tokens, e.output_tokens,
         e.cache_read_tokens, e.cache_write_tokens,
-    e.thinking_tokens, n.tool_calls, n.tool_calls_blocked, c.policy_set,
+    e.thinking_tokens, e.cost_nanousd, e.judge_nanousd, e.is_estimated, n.tool_calls, n.tool_calls_blocked, c.policy_set,
     EXISTS (SELECT FROM events v WHERE v.call_id = c.call_id AND v.kind = 'incomplete'
         AND v.call_id = ANY (:ids)) AS incomplete
 FROM calls c

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,6 +25,9 @@ from protocol.errors import PipelineError, StreamConnectionLost, StreamProtocolE
 from protocol.records import STREAM_LOST
 from streams import layout
 from streams.layout import Dispatch, Entry, Reply, is_other
+
+if TYPE_CHECKING:
+    from gateway.budgets import CallBudget
 
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
@@ -48,6 +52,8 @@ class OpenCall:
         self.repeats = False
         """May its request be sent again if a kept-alive connection closed before any byte of an
         answer came? Not if tools act at the provider."""
+        self.budget: CallBudget | None = None
+        """What limits it; None: nothing."""
         self.when_begun: Callable[[], None] | None = None
         """Called once, when the first request goes upstream."""
         self.activity_s, self.deadline = activity_s, deadline

@@ -30,6 +30,7 @@ _USED = (
     "input_tokens",
     "output_tokens",
     "cached_tokens",
+    "cost_nanousd",
 )
 
 

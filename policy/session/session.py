@@ -25,6 +25,7 @@ from policy.session.routes.gate import GatedOutbox
 from policy.session.routes.routed import RoutedSide
 from protocol.dialects.table import CLIENTS
 from protocol.errors import PipelineError, RemoteProtocolError
+from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
 from protocol.events import (
     BY_CONTENT,
     ArgumentsDelta,
@@ -43,6 +44,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
+from protocol.prices import Price
 from protocol.records import VerdictName
 from settings.config import Config
 
@@ -188,6 +190,21 @@ class Session(RoutedSide):
         exchange = self._exchange
         missing = exchange.usage.missing(self._streamed) if exchange is not None else None
         return None if missing is None else self.spent.plus(missing)
+
+    @property
+    def price(self) -> Price | None:
+        """What the model costs that was asked, None if nobody knows."""
+        request = self._exchange.request if self._exchange is not None else self.request
+        return None if request is None else self.cost_of(request.model)
+
+    def uncounted(self) -> Usage:
+        """Return the usage of an answer of which its upstream counted nothing, by what was asked
+        and streamed. One that the upstream refused took nothing."""
+        exchange = self._exchange
+        if exchange is None or self.status >= 400 or self.call.endpoint == "count_tokens":
+            return Usage()
+        asked = exchange.usage.asked or estimate_tokens(exchange.request)
+        return Usage(asked, round(self._streamed / BYTES_PER_TOKEN) or None)
 
     @property
     def held_bytes(self) -> int:

@@ -231,6 +231,14 @@ class ClientDialect(Dialect):
     counts_events: bool = False
     """Do its clients give up when no event comes, however many comments do? Keepalives are then
     events, which the encoder numbers (`Ping`)."""
+    quota_headers: tuple[str, str, str] = (
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+    )
+    """How many requests a key may send within a minute, how many are left, and when one more is."""
+    resets_at_time: bool = False
+    """Is the last of these a time, not how long that is from now?"""
     statuses: Mapping[int, int] = {}
     """Statuses of our own refusals that are replaced by another one for its clients: some repeat a
     request repeatedly after ours."""

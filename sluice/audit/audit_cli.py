@@ -5,12 +5,15 @@ Lists are here, one call in `sluice.audit.show_cli`, the export in `sluice.audit
 for people, tab-separated values for pipes, `--json` for programs."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from db.filters import ListName
 from db.read.counts import DEFAULT_BY, Dimension, parse_counts
+from db.read.usage import DEFAULT_BY as USAGE_BY
+from db.read.usage import UsageGroup, parse_usage, usage
 from sluice.audit import audit_columns, debug_cli, export_cli, rebuild_cli, review_cli, show_cli
 from sluice.audit.audit_options import AsJson, Chosen, Follow, Given, with_filters
 from sluice.audit.audit_run import print_json, quiet_pipe, read_filters, read_times, run
@@ -99,6 +102,40 @@ def counts(
         note(
             f"only the first {len(answer['items']):,} rows: narrow it with filters, or count by less"
         )
+
+
+@app.command("usage")
+@with_filters("usage")
+def show_usage(
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help=f"What to sum by, commas between: {', '.join(UsageGroup)}.",
+            autocompletion=lambda: list(UsageGroup),
+        ),
+    ] = ",".join(USAGE_BY),
+    chosen: Chosen = (),
+    as_json: AsJson = False,
+) -> None:
+    """Sum calls, tokens and costs by day (UTC), key, team, model and the like; of the last 7 days,
+    or those before --until, where no --since is given."""
+    filters: Given = [*chosen, ("by", by)]
+
+    async def read(reader: "AuditReader") -> dict[str, Any]:
+        return await usage(reader.engine, *parse_usage(read_times(filters), datetime.now(UTC)))
+
+    answer = run(read, as_json)
+    if as_json:
+        print_json(answer)
+        return
+    listed = audit_columns.of_usage(answer["by"])
+    with quiet_pipe():
+        show(answer["items"], listed.columns, listed.values, empty="nothing matches")
+    if answer["newest"] != "counted":
+        note("the newest calls are left out: there are too many to sum at once")
+    if any(item["unpriced"] for item in answer["items"]):
+        note("calls that are unpriced are not in the costs: name prices in the configuration")
 
 
 def _list(of: ListName, chosen: Given, as_json: bool) -> None:

@@ -6,9 +6,11 @@ verdict and its cause. Must not know: where items come from.
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from db.filters import ListName
+from protocol.prices import dollars
 from protocol.reasons import SENTENCES
 from sluice.tables import Item, TableColumn, clock, short_ids
 
@@ -228,6 +230,22 @@ def of_counts(by: Sequence[str], zone: str) -> Listed:
         TableColumn(heading=name.replace("_", " "), value=name) for name in ("tool_calls", "calls")
     ]
     return Listed([*columns, *numbers], [*by, "tool_calls", "calls"], "")
+
+
+def of_usage(by: Sequence[str]) -> Listed:
+    """Usage: what was summed by, then the sums, costs in dollars."""
+    sums = ("calls", "failed", "input_tokens", "output_tokens", "cached_tokens", "unpriced")
+    columns = [TableColumn(heading=name, value=name, least=6) for name in by]
+    columns += [TableColumn(heading=name.replace("_", " "), value=name) for name in sums]
+    columns += [
+        TableColumn(heading=heading, value=partial(_usd, name))
+        for heading, name in (("cost", "cost_nanousd"), ("judges", "judge_nanousd"))
+    ]
+    return Listed(columns, [*by, *sums, "cost_nanousd", "judge_nanousd"], "")
+
+
+def _usd(name: str, item: Item) -> str:
+    return dollars(item[name])
 
 
 _OF_CALL = (

@@ -13,6 +13,7 @@ from db.columns import BY_NAME
 from db.filters import parse_filters
 from db.state.recent_failures import CAUSES
 from protocol.errors import NotFound
+from protocol.prices import dollars
 from protocol.reasons import worded
 from sluice.audit import audit_columns
 from sluice.audit.audit_options import AsJson
@@ -153,6 +154,13 @@ def show_words(call: Item, *, full: bool) -> None:
     noted = [f"{name.replace('_', ' ')} {call[name]}" for name in names if call.get(name)]
     if noted:
         out.line("  ".join(noted))
+    used = call["usage"]
+    if costs := [
+        f"{name} {dollars(used[field])}"
+        for name, field in (("cost", "cost_nanousd"), ("judges", "judge_nanousd"))
+        if used.get(field) is not None
+    ]:
+        out.line("  ".join([*costs, *(["(estimated)"] if used["is_estimated"] else [])]))
     if call["incomplete"]:
         out.line("the record of this call is incomplete: see the events (--raw)")
     for event in call["events"]:

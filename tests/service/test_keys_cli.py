@@ -112,6 +112,24 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "mcp",
         "--calls",
         "7",
+        "--requests-minute",
+        "50",
+        "--tokens-minute",
+        "2",
+        "--tokens-day",
+        "3",
+        "--tokens-month",
+        "4",
+        "--usd-day",
+        "0.5",
+        "--usd-month",
+        "6",
+        "--session-tokens",
+        "7",
+        "--session-usd",
+        "8",
+        "--team",
+        "red",
         "--keepalive-s",
         "5",
         "--hold-s",
@@ -126,6 +144,15 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         "policies": ["strict"],
         "server_tools": ["mcp"],
         "calls": 7,
+        "requests_minute": 50,
+        "tokens_minute": 2,
+        "tokens_day": 3,
+        "tokens_month": 4,
+        "usd_day": "0.5",
+        "usd_month": "6",
+        "session_tokens": 7,
+        "session_usd": "8",
+        "team": "red",
         "keepalive_s": 5,
         "hold_s": 0,
         "project": "/srv/app, /srv/lib",
@@ -139,6 +166,16 @@ def test_every_setting_of_a_key_has_an_option(place: Place) -> None:
         == {name: listed[name] for name in settings}
         == settings
     )
+    change = ("--usd-day", "0.75", "--unset", "tokens-day", "--unset", "policy")
+    changed = json.loads(place.keys("set", "ci", *change, "--json").stdout)
+    want = settings | {"usd_day": "0.75", "tokens_day": None, "policies": ["default"]}
+    assert {name: changed[name] for name in settings} == want
+    [_, listed] = json.loads(place.keys("list", "--json").stdout)["items"]
+    assert {name: listed[name] for name in settings} == want
+    for money in ("0", "nan", "-1", "1e40"):
+        wrong = place.keys("set", "ci", "--usd-day", money)
+        assert wrong.returncode == 2 and "usd_day is US dollars, as in 2.50" in wrong.stderr
+    assert place.keys("set", "nobody", "--calls", "7").returncode == 1
     # the second is more than the table's column takes
     for calls in ("0", "2147483648"):
         wrong = place.keys("create", "--name", "other", "--policy", "strict", "--calls", calls)

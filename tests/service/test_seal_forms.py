@@ -21,6 +21,8 @@ from tests.support.checks.record import call_id, fresh_database, now_ms, rows
 from tests.support.checks.sealed import fill, keep, many_rows
 from tests.support.second_version import Second, second_version
 
+NEXT = VERSION + 1
+
 
 def make(url: str, *, sealed: bool = True) -> str:
     """A call of this version."""
@@ -86,7 +88,7 @@ def test_a_record_of_the_first_version_holds_under_the_second_and_goes_on(
     assert second("redact", url, plain) > 0
     new = second("add", url)
     assert second("seal", url, new) == 1
-    assert forms(url) == [(1, 1)] * 4 + [(2, 2)] * 4
+    assert forms(url) == [(VERSION, VERSION)] * 4 + [(NEXT, NEXT)] * 4
     assert second("verify", url) == [4, 2, 3, 0, []]
     assert second("redact", url, new) > 0
     shown = (
@@ -96,7 +98,8 @@ def test_a_record_of_the_first_version_holds_under_the_second_and_goes_on(
     assert rows(url, shown) == [("", "", 7)]
     assert second("verify", url) == [4, 3, 4, 0, []]
     assert any(
-        kind == "altered" and "a version that this one does not know (it knows up to 1)" in detail
+        kind == "altered"
+        and f"a version that this one does not know (it knows up to {VERSION})" in detail
         for kind, detail in found(url)
     )
 
@@ -111,10 +114,10 @@ def test_the_first_version_goes_on_beside_the_second(url: str, second: Second) -
     # looks
     mixed = second("add", url)
     seal(url, mixed)
-    assert forms(url) == [(1, 2), (1, 2)]
+    assert forms(url) == [(VERSION, NEXT), (VERSION, NEXT)]
     assert second("verify", url) == [2, 0, 0, 1, []]
     assert second("seal", url) == 1
-    assert forms(url) == [(1, 2), (1, 2), (2, 2)]
+    assert forms(url) == [(VERSION, NEXT), (VERSION, NEXT), (NEXT, NEXT)]
     assert second("verify", url) == [2, 0, 0, 0, []]
     # and the other way round: the first had it in mind too
     again = second("add", url)
@@ -134,7 +137,7 @@ def test_what_is_changed_in_a_record_of_two_versions_is_found(url: str, second: 
     second("seal", url, new)
     keep(url, "moods")
     # nobody could put it there in order
-    uncovered = "of version 1, does not cover"
+    uncovered = f"of version {VERSION}, does not cover"
     found_by = {
         f"UPDATE calls SET colour = 'red' WHERE call_id = '{new}'": "content or columns are others",
         f"UPDATE ends SET weight = NULL WHERE call_id = '{new}'": "content or columns are others",
@@ -142,9 +145,9 @@ def test_what_is_changed_in_a_record_of_two_versions_is_found(url: str, second: 
         f"UPDATE calls SET colour = 'red' WHERE call_id = '{old}'": uncovered,
         f"UPDATE ends SET weight = 1 WHERE call_id = '{old}'": uncovered,
         f"INSERT INTO moods VALUES ('{old}', 1, now(), 'x')": uncovered,
-        f"UPDATE seals SET form = 1 WHERE call_id = '{new}'": "",
-        f"UPDATE seals SET form = 2, made_for = 2 WHERE call_id = '{old}'": "",
-        f"UPDATE seals SET form = 3 WHERE call_id = '{new}'": (
+        f"UPDATE seals SET form = {VERSION} WHERE call_id = '{new}'": "",
+        f"UPDATE seals SET form = {NEXT}, made_for = {NEXT} WHERE call_id = '{old}'": "",
+        f"UPDATE seals SET form = {NEXT + 1} WHERE call_id = '{new}'": (
             "a version that this one does not know"
         ),
         f"UPDATE seals SET form = 0 WHERE call_id = '{new}'": (

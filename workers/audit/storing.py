@@ -26,7 +26,7 @@ from protocol.records import (
     call_ids,
 )
 from settings.runtime import Runtime
-from streams import layout, scripts
+from streams import budget_scripts, layout, scripts
 from streams.audit_stream import entry_id
 from streams.connection import Connection, RedisError
 from workers.audit.entries import altered, call_of, take_records
@@ -117,6 +117,10 @@ class ShardStore:
         is_late = not at_once and self._may_wait(deferred)
         bodies = {} if is_late else await self._bodies.take(inserter, deferred.begun, ended)
         outcome = await self._insert(inserter, records, bodies, () if is_late else deferred.calls)
+        if settled := [r for r in records if isinstance(r, EndRecord) and r.settles]:
+            await asyncio.gather(
+                *(budget_scripts.settle(self._redis, end, is_stored=True) for end in settled)
+            )
         waited_for = [r for r in outcome.held(records) if r.notify]
         uses = [r for r in records if isinstance(r, ApprovalUseRecord)]
         used: set[tuple[str, int]] = (

@@ -24,6 +24,7 @@ from streams import heartbeats, layout, lifecycle, metrics_port
 from streams.connection import Connection, RedisError
 from streams.metrics_port import Exposition
 from workers import process
+from workers.audit.accounts import Accounts
 from workers.audit.chores import Chores
 from workers.audit.drain import Drain
 from workers.audit.histories import Histories
@@ -84,7 +85,9 @@ class AuditWriter:
         self._woken = {
             layout.waiting_channel(drain.shard).encode(): drain.woken for drain in self._drains
         }
-        """By channel: a call of the shard began to wait for its commit."""
+        """By channel: a call of the shard began to wait for its commit, or for an account."""
+        self._accounts = Accounts(settings, self._redis)
+        self._woken[layout.budget_channel().encode()] = self._accounts.woken
 
     @property
     def conflicts(self) -> int:
@@ -178,6 +181,7 @@ class AuditWriter:
             ),
             "seals": self._seals.run,
             "histories": self._histories.run,
+            "budgets": self._accounts.run,
             **self._chores.loops(),
         }
 

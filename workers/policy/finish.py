@@ -14,7 +14,7 @@ import msgspec
 
 from protocol.errors import PolicyFailed, StreamConnectionLost
 from protocol.records import UNCLAIMED, EndRecord, encode_records
-from streams import layout, metrics, scripts
+from streams import budget_scripts, layout, metrics, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Reply
 from streams.script_outcomes import Outcome
@@ -139,6 +139,8 @@ class Finisher:
                 else:
                     if outcome == Outcome.OK and end.record is not None:
                         self._figures.ended(end.call, end.record)
+                        if end.record.settles:
+                            self._settle(end.record)
                     self._calls.drop(end.call)
             return
         # what Redis refuses of one call (its keys are spoilt) must not keep the others from their
@@ -148,6 +150,13 @@ class Finisher:
             log.error("a call could not be closed", extra={"error": type(error).__name__})
         for again in [[end] for end in batch] if apart else [batch]:
             asyncio.get_running_loop().call_later(RETRY_S, self._repeat, place, again)
+
+    def _settle(self, end: EndRecord) -> None:
+        """Give back what a call reserved and did not take. Should Redis not get it, an audit writer
+        does it once more."""
+        budget_scripts.settle(self._redis, end, is_stored=False).add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
 
     def _repeat(self, place: Place, batch: Sequence[_End]) -> None:
         if owned := [end for end in batch if end.call is not None and self._calls.owns(end.call)]:

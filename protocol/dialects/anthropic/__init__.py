@@ -50,6 +50,12 @@ class Messages(ClientDialect):
         "bedrock": Way(version="bedrock-2023-05-31", models="claude"),
         "bedrock-mantle": Way(place="/anthropic"),
     }
+    quota_headers = (
+        "anthropic-ratelimit-requests-limit",
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+    )
+    resets_at_time = True
     betas_header = "anthropic-beta"
     keepalive = b'event: ping\ndata: {"type": "ping"}\n\n'
     judge_replies = ("tool", "json_schema", "text")

@@ -17,7 +17,7 @@ from alembic import op
 from db.migrations import sealed
 from db.migrations.indexing import change_briefly
 
-revision, down_revision = "r0099", "r0005"
+revision, down_revision = "r0099", "r0006"
 
 
 def upgrade():
@@ -26,26 +26,26 @@ def upgrade():
     columns = "call_id uuid NOT NULL, block int4 NOT NULL, at timestamptz NOT NULL, words text NOT NULL, PRIMARY KEY (call_id, block)"
     op.execute(f"CREATE TABLE moods ({columns}) PARTITION BY RANGE (call_id)")
     op.execute("CREATE TABLE sluice_parts.moods_default PARTITION OF moods DEFAULT")
-    change_briefly(op, "ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 3")
-    for statement in sealed.functions("public", 3):
+    change_briefly(op, "ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 4")
+    for statement in sealed.functions("public", 4):
         op.execute(statement)
 """
 LINES = {
     "protocol.records": (
         (
             '    """`CallStart`."""\n',
-            "{}    colour: Annotated[str | None, Column(since=3, is_content=True)] = None\n",
+            "{}    colour: Annotated[str | None, Column(since=4, is_content=True)] = None\n",
         ),
         (
-            '    up to `relayed`, in order."""\n',
-            "{}    weight: Annotated[int | None, Column(since=3)] = None\n",
+            '    """Does a budget wait for it?"""\n',
+            "{}    weight: Annotated[int | None, Column(since=4)] = None\n",
         ),
         (
             "class EndRecord(",
             (
                 "class MoodRecord(msgspec.Struct, frozen=True, array_like=True, tag='mood',"
                 " kw_only=True, omit_defaults=False):\n    table: ClassVar[str] = 'moods'\n   "
-                " since: ClassVar[int] = 3\n    call_id: str\n    block: Number\n    at: At\n   "
+                " since: ClassVar[int] = 4\n    call_id: str\n    block: Number\n    at: At\n   "
                 " words: Words\n\n\n{}"
             ),
         ),

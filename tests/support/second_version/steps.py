@@ -24,7 +24,7 @@ COLOUR, WORDS = "violet of the second version", "words of the second version"
 
 def migrate(url: str) -> str | None:
     """Bring the database to the second version."""
-    assert VERSION == 2
+    assert VERSION == 4
     migrations.upgrade(url)
     return migrations.current(url)
 

@@ -1,13 +1,20 @@
 """The last records of a call: what is not stored yet, what stays undecided, and the end itself."""
 
+from typing import Any
+
 import msgspec
 
 from policy.session.session import Session
+from protocol.events import Usage
+from protocol.prices import total
 from protocol.records import EndRecord, EventRecord, Record
-from workers.call_totals import relayed_events, undecided_record
+from workers.call_totals import DecisionCounts, relayed_events, undecided_record
 from workers.policy.call.inbox import Inbox
 from workers.policy.call.release_queue import ReleaseQueue
 from workers.policy.call.waits import Waits
+
+SENT = ("client_gone", "gateway_lost")
+"""Reasons of calls that may have been sent upstream though nothing came back."""
 
 
 def last_records(
@@ -16,11 +23,13 @@ def last_records(
     inbox: Inbox,
     queue: ReleaseQueue,
     waits: Waits,
+    decided: DecisionCounts,
     *,
     reason: str,
     relayed: int,
     decisions: int | None,
     now_ms: int,
+    settles: bool,
 ) -> list[Record]:
     """Return them in their order. `relayed` is the last number that the gateway relayed, below 0
     where that is not known; `decisions` how many are on record or queued, None where that is not
@@ -58,10 +67,58 @@ def last_records(
             releases=queue.releases,
             decisions=None if decisions is None else decisions + len(undecided) + len(attempts),
             relayed_sha256=report.sha256 if report is not None and relayed >= 0 else None,
+            settles=settles,
             **msgspec.structs.asdict(usage),
+            **_costs(
+                session,
+                usage,
+                decided,
+                is_estimated=estimated is not None,
+                was_sent=inbox.expected > 1 + inbox.chunkless or reason in SENT,
+            ),
         )
     )
     return records
+
+
+def _costs(
+    session: Session, usage: Usage, decided: DecisionCounts, *, is_estimated: bool, was_sent: bool
+) -> dict[str, Any]:
+    """What an answer took, of all its models, and what judges took for it."""
+    if was_sent and not total(usage):
+        usage = session.uncounted()
+        is_estimated = bool(total(usage))
+    tokens, rest = total(usage), usage
+    costs = list[int | None]()
+    for attempt in decided.attempts:
+        # of an attempt by another model; what a cache had of it goes at the price of the first
+        its = Usage(input_tokens=attempt.input_tokens, output_tokens=attempt.output_tokens)
+        price = session.cost_of(attempt.model)
+        if price != session.price:
+            costs.append(None if price is None else price.cost(its))
+            rest = Usage(
+                (rest.input_tokens or 0) - (its.input_tokens or 0),
+                (rest.output_tokens or 0) - (its.output_tokens or 0),
+                rest.cache_read_tokens,
+                rest.cache_write_tokens,
+            )
+    if tokens:
+        costs.append(None if session.price is None else session.price.cost(rest))
+    judged = None
+    for record in decided.judged:
+        its = Usage(
+            input_tokens=record.facts.input_tokens, output_tokens=record.facts.output_tokens
+        )
+        tokens += total(its)
+        if total(its) and (price := session.cost_of(record.model)) is not None:
+            judged = (judged or 0) + price.cost(its)
+    known = [cost for cost in costs if cost is not None]
+    return {
+        "charged_tokens": tokens or None,
+        "cost_nanousd": sum(known) if known and len(known) == len(costs) else None,
+        "judge_nanousd": judged,
+        "is_estimated": is_estimated or None,
+    }
 
 
 def _estimated(

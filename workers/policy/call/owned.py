@@ -18,7 +18,7 @@ from protocol.bounds import HEAVY_BYTES, STEP_CPU_S
 from protocol.errors import PipelineError, PolicyFailed, StreamProtocolError, TookTooLong
 from protocol.records import CallRecord, EventRecord, Record, VerdictName
 from streams import layout
-from streams.layout import Entry, Start
+from streams.layout import BUDGETED, Entry, Start
 from workers.call_totals import DecisionCounts
 from workers.policy.call.inbox import Inbox
 from workers.policy.call.last_records import last_records
@@ -468,10 +468,12 @@ class OwnedCall:
             self.inbox,
             self.queue,
             self.waits,
+            self.decided,
             reason=reason,
             relayed=relayed,
             decisions=self.decided.rows if self.was_replayed else None,
             now_ms=now_ms,
+            settles=BUDGETED in self.start.numbers,
         )
         if self._observer is not None:
             self._observer.ended(self, reason, relayed, records)

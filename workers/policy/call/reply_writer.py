@@ -4,6 +4,8 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from policy.session.effects import Output
 from policy.session.session import Session
 from protocol import dropped
@@ -11,7 +13,8 @@ from protocol.bounds import FIRST_KEEPALIVE_S
 from protocol.bytes import waiting
 from protocol.dialects.table import CLIENTS
 from protocol.events import Ping
-from streams.layout import Reply, Start
+from protocol.prices import most_output
+from streams.layout import BUDGETED, Dispatch, Reply, Start
 from workers.policy.call.rendered import Rendered, digest, pass_over, render
 
 if TYPE_CHECKING:
@@ -110,12 +113,21 @@ class ReplyWriter:
             data=rendered.data,
             late=rendered.late,
             end=end if outputs else "",
-            dispatch=rendered.dispatch,
+            dispatch=rendered.dispatch and self._reserving(rendered.dispatch),
             processed=processed,
             keepalive=not outputs,
             sha256=digest(payload),
             late_sha256=rendered.late_sha256,
         )
+
+    def _reserving(self, dispatch: Dispatch) -> Dispatch:
+        """Return a dispatch that says what a budget is to hold for it."""
+        request = self._session.request
+        if BUDGETED not in self._start.numbers or request is None:
+            return dispatch
+        price = self._session.price
+        reserve = (most_output(request), *((-1, -1) if price is None else price.most))
+        return msgspec.structs.replace(dispatch, reserve=reserve)
 
     def _keepalive_bytes(self) -> bytes:
         request = self._session.request

@@ -1,0 +1,106 @@
+"""Makes accounts of budgets of the record, when a call waits for one, and compares all that there
+are with it every few minutes.
+
+An account is right if it has what the record has, and what calls hold that the record does not have
+yet. The record is read as of a moment before the account, and a call's hold stays for 10 s after it
+came into the record: so each call counts once, whatever happens meanwhile, and what differs is
+added to the account as it is by then.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from datetime import UTC, datetime
+
+from db.read.budgets import moment
+from db.state.postgres_errors import server_words
+from protocol.errors import AuditUnavailable, StreamConnectionLost
+from settings.runtime import Runtime
+from streams import budget_scripts, layout
+from streams.connection import Connection, RedisError
+
+log = logging.getLogger(__name__)
+EVERY_S, RETRY_S = 300.0, 1.0
+MOST_S = 5.0
+"""How long after the moment of the record the account may be looked at."""
+_LENGTHS_MS = {"d": 86_400_000}
+
+
+class Accounts:
+    """The accounts, as one audit writer keeps them."""
+
+    def __init__(self, settings: Runtime, redis: Connection) -> None:
+        self._url, self._redis = settings.database_url, redis
+        self.woken = asyncio.Event()
+        """A call waits for an account."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        due = time.monotonic() + EVERY_S
+        while True:
+            is_due = time.monotonic() >= due
+            name = layout.budget_accounts_key() if is_due else layout.budgets_cold_key()
+            try:
+                for account in await self._redis.call("SMEMBERS", name):
+                    if is_due and not await self._redis.call("EXISTS", account):
+                        await self._redis.call("SREM", name, account)
+                        continue
+                    await self.correct(account.decode())
+                    await self._redis.call("SREM", layout.budgets_cold_key(), account)
+                due = time.monotonic() + EVERY_S if is_due else due
+            except (AuditUnavailable, StreamConnectionLost, RedisError) as error:
+                log.warning("budgets cannot be compared", extra={"error": server_words(error)})
+                await asyncio.sleep(RETRY_S)
+                continue
+            try:
+                async with asyncio.timeout(max(due - time.monotonic(), 0)):
+                    await self.woken.wait()
+            except TimeoutError:
+                continue
+            self.woken.clear()
+
+    async def correct(self, account: str) -> dict[str, int]:
+        """Bring an account to what the record says; returns by how much, by field. Raises
+        AuditUnavailable, StreamConnectionLost, RedisError."""
+        subject = account.removeprefix(layout.account_key(""))
+        now = datetime.now(UTC)
+        month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        day_ms, month_ms = (
+            int(at.timestamp()) * 1000
+            for at in (now.replace(hour=0, minute=0, second=0, microsecond=0), month)
+        )
+        async with moment(self._url) as used:
+            read = time.monotonic()
+            held = await budget_scripts.look(
+                self._redis, account, past_ms=month_ms - 31 * _LENGTHS_MS["d"]
+            )
+            if time.monotonic() - read > MOST_S:
+                return {}
+            windows = {"s0"} if subject[0] == "s" else {f"d{day_ms}", f"M{month_ms}"}
+            windows |= {field[:-1] for field in held.used if field[0] in "dM"}
+            by: dict[str, int] = {}
+            for window in windows:
+                since = int(window[1:])
+                tokens, nano = await used(subject, since, _end_ms(window), held.leases)
+                for its_tokens, its_nano, its in held.leases.values():
+                    if window in its:
+                        tokens, nano = tokens + its_tokens, nano + its_nano
+                for field, right in ((f"{window}t", tokens), (f"{window}u", nano)):
+                    if more := right - held.used.get(field, 0):
+                        by[field] = more
+        if by or not held.gen:
+            await budget_scripts.correct(self._redis, account, held, secrets.token_hex(8), by)
+        if by and held.gen:
+            log.warning("a budget differed from the record", extra={"count": len(by)})
+        return by
+
+
+def _end_ms(window: str) -> int:
+    """Return when a window ends; 0: never."""
+    start = int(window[1:])
+    if window[0] == "M":
+        # any day of the next month is 31 or 32 days later at most
+        later = datetime.fromtimestamp(start / 1000 + 32 * 86_400, UTC)
+        return int(later.replace(day=1, hour=0, minute=0, second=0).timestamp()) * 1000
+    return start + _LENGTHS_MS["d"] if window[0] == "d" else 0
