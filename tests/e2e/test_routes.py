@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import anthropic
@@ -154,6 +155,26 @@ def test_an_upstream_that_cannot_be_reached(product: Product, healthy: Replay) -
         ("dead", "connect", False),
         ("b", "ok", True),
     ]
+    shown = product.audit(f"calls/{answer.headers['x-sluice-call-id']}")["attempts"]
+    assert [(one["upstream"], one["outcome"], one["chosen"]) for one in shown] == [
+        ("dead", "connect", False),
+        ("b", "ok", True),
+    ]
+
+
+def is_over(product: Product, call: str) -> bool:
+    return bool(product.audit(f"calls/{call}")["state"] != "ACTIVE")
+
+
+def test_a_call_shows_its_only_attempt(product: Product, flaky: Replay) -> None:
+    flaky.answer(good("openai", "Hello.", streams=False), Reply(as_json({"error": {}}), status=400))
+    for status, outcome in ((200, "ok"), (400, "bad_request")):
+        answer = ask(product, "openai", "alone", streams=False)
+        call = answer.headers["x-sluice-call-id"]
+        wait_for(partial(is_over, product, call), what="the end")
+        [shown] = product.audit(f"calls/{call}")["attempts"]
+        said = shown["upstream"], shown["outcome"], shown["status"], shown["chosen"]
+        assert said == ("a", outcome, status, status == 200)
 
 
 @pytest.mark.parametrize("streams", [True, False])

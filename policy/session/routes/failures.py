@@ -59,6 +59,7 @@ ONCE: frozenset[Outcome] = frozenset(("reset", "silent", "conflict"))
 _OF_CODE: dict[str, Outcome] = {
     "upstream_closed": "reset",
     "upstream_timeout": "silent",
+    "call_deadline": "silent",
     "upstream_cut": "cut",
     "upstream_protocol_error": "cut",
     "upstream_encoding": "cut",

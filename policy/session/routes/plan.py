@@ -13,6 +13,8 @@ from settings.config import Config, ModelRoute
 from settings.routes import Retry, RouteTarget, draw
 
 _FIRST_WAIT_S, _JITTER = 0.5, 0.25
+_LEAST_S = 1.0
+"""What must be left of the call's time for another attempt; clocks differ by less."""
 
 
 class NextAttempt(NamedTuple):
@@ -64,6 +66,7 @@ class Plan:
         if (
             not self.has_more
             or is_second
+            or left_s < _LEAST_S
             or (rule.acts and self._call.server_tools)
             or (outcome == "silent" and not retry.uncertain)
             or (outcome == "auth" and not retry.failover_auth)

@@ -17,6 +17,7 @@ from policy.session.answer.outbox import Outbox
 from policy.session.answer.slots import WITHHELD, Mark
 from policy.session.effects import CallInfo, Respond, SendUpstream
 from policy.session.exchange import Exchange
+from policy.session.phases import RESTING
 from policy.session.request_side import RequestSide
 from policy.session.routes import failures
 from policy.session.routes.failures import Failure, of_event
@@ -94,9 +95,12 @@ class RoutedSide(RequestSide):
         self._failed(event, seq)
 
     def _ended_with(self, failure: Failure) -> None:
-        """Take that the upstream's answer ended with a failure."""
+        """Take that the upstream's answer ended with a failure; one that was whole stays so."""
         if self._plan is not None:
             self._at_eof = True
+        if self._phase in RESTING:
+            return
+        if self._plan is not None:
             self._plan.fail(failure)
         elif self._failure is None:
             self._failure = failure
@@ -108,7 +112,7 @@ class RoutedSide(RequestSide):
         if plan is None:
             self._ended_with(of_event(event))
             return False
-        if exchange is None or exchange.segment or plan.is_recorded:
+        if exchange is None or exchange.segment or plan.is_recorded or self._phase in RESTING:
             return False
         failure = plan.failure or of_event(event)
         plan.fail(failure)
