@@ -10,10 +10,11 @@ _ENDS = ("message_stop", "error")
 
 def read_frames(data: bytes) -> list[Json]:
     """The frames of a stream of Messages or Responses; each must have its `event:` line, naming its
-    type."""
+    type, behind comments if any."""
     frames = []
     for part in data.decode().split("\n\n")[:-1]:
-        name, _, body = part.partition("\n")
+        lines = [line for line in part.split("\n") if not line.startswith(":")]
+        name, body = lines[0], "\n".join(lines[1:])
         frame = json.loads(body.removeprefix("data: "))
         assert name == f"event: {frame['type']}"
         frames.append(frame)
