@@ -8,6 +8,7 @@ tables are those that its records declare (`protocol.records`).
 """
 
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -346,6 +347,9 @@ class AuditReview(Base):
     note: Mapped[str]
 
 
+_later_sum = partial(mapped_column, BigInteger, server_default="0")
+
+
 class UsageHour(Base):
     """Sums of the calls that began in an hour, by key, model, policy and revision. Only
     `sluice_roll_up` writes here."""
@@ -379,10 +383,10 @@ class UsageHour(Base):
     judge_over: Mapped[int] = mapped_column(BigInteger)
     judge_ms_sum: Mapped[int] = mapped_column(BigInteger)
     team: Mapped[str] = mapped_column(server_default="")
-    cost_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    judge_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    unpriced: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    estimated: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    cost_nanousd: Mapped[int] = _later_sum()
+    judge_nanousd: Mapped[int] = _later_sum()
+    unpriced: Mapped[int] = _later_sum()
+    estimated: Mapped[int] = _later_sum()
 
 
 class JudgeHour(Base):

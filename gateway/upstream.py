@@ -114,7 +114,7 @@ class Upstreams:
         but cancellation. Without what its budgets have to hold, a call fails instead."""
         if call.budget is not None and not await call.budget.takes(call, dispatch):
             return
-        call.appender.is_answering, call.upstream_headers = True, {}
+        call.appender.is_answering, call.order.upstream_headers = True, {}
         if self._repeats is not None:
             self._repeats.count(time.monotonic())
             if dispatch.wait_ms:

@@ -25,7 +25,7 @@ def ttl_ms(subject: str) -> int:
     return SESSION_TTL_MS if subject[0] == "s" else ACCOUNT_TTL_MS
 
 
-class Account(NamedTuple):
+class BudgetAccount(NamedTuple):
     """Of one subject: what limits it, each a field of its account and the most that may be there."""
 
     subject: str
@@ -53,7 +53,7 @@ class Held(NamedTuple):
 def take(
     redis: Connection,
     call_id: str,
-    accounts: Sequence[Account],
+    accounts: Sequence[BudgetAccount],
     *,
     tokens: int,
     nano: int,

@@ -27,7 +27,7 @@ from streams import layout
 from streams.layout import Dispatch, Entry, Reply, is_other
 
 if TYPE_CHECKING:
-    from gateway.budgets import CallBudget
+    from gateway.quotas.budgets import CallBudget
 
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
@@ -64,9 +64,6 @@ class OpenCall:
         self.outgoing = Outgoing(dialect.keepalive)
         self.appender = Appender(call_id, observer)
         self.flow = FlowControl(self.outgoing, self.appender)
-        self.upstream_headers: dict[str, str] = {}
-        """The upstream's headers for the client: when to retry, and its rate limits if a setting
-        passes them on."""
         self._keepalive: Reply | None = None
         """The worker's last keepalive, if it came too early to be written and nothing has come
         since."""

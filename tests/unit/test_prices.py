@@ -3,9 +3,9 @@
 import pytest
 
 from protocol.events import Usage
-from protocol.prices import MAX_TOKENS, Price, PriceTable, Rates, dollars, total
+from protocol.usage.prices import MAX_TOKENS, PriceTable, Rates, TokenPrices, dollars, total
 
-TABLE = PriceTable({"mine": Price(Rates(1, 1, 1, 1))})
+TABLE = PriceTable({"mine": TokenPrices(Rates(1, 1, 1, 1))})
 
 
 @pytest.mark.parametrize(

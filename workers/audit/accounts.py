@@ -13,7 +13,7 @@ import secrets
 import time
 from datetime import UTC, datetime
 
-from db.read.budgets import moment
+from db.accounts import moment
 from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime

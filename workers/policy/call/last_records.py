@@ -6,8 +6,8 @@ import msgspec
 
 from policy.session.session import Session
 from protocol.events import Usage
-from protocol.prices import total
 from protocol.records import EndRecord, EventRecord, Record
+from protocol.usage.prices import total
 from workers.call_totals import DecisionCounts, relayed_events, undecided_record
 from workers.policy.call.inbox import Inbox
 from workers.policy.call.release_queue import ReleaseQueue
