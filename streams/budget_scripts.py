@@ -26,7 +26,8 @@ def ttl_ms(subject: str) -> int:
 
 
 class BudgetAccount(NamedTuple):
-    """Of one subject: what limits it, each a field of its account and the most that may be there."""
+    """Of one subject: what limits it, each a field of its account and the most that may be in
+    it."""
 
     subject: str
     """`k` and a key's id, `t` and a team, or `s`, a key's id and a session."""
@@ -59,8 +60,8 @@ def take(
     nano: int,
     expires_ms: int,
 ) -> asyncio.Future[list[bytes]]:
-    """Reserve for a call, of all accounts or of none. Gives OK and what is left of each limit; FULL,
-    of which account, which limit, and what that has left; COLD: an account is being made."""
+    """Reserve for a call, of all accounts or of none. Gives OK and what is left of each limit;
+    FULL, of which account, which limit, and what that has left; COLD: an account is being made."""
     keys = [layout.budget_lease_key(call_id), layout.budgets_cold_key()]
     windows = sorted({window for account in accounts for window in account.windows})
     args: list[Argument] = [call_id, tokens, nano, expires_ms, ACCOUNT_TTL_MS]

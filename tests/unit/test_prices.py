@@ -1,9 +1,11 @@
 """What answers cost, by the prices that ship and by those of a configuration."""
 
 import pytest
+from pydantic import ValidationError
 
 from protocol.events import Usage
 from protocol.usage.prices import MAX_TOKENS, PriceTable, Rates, TokenPrices, dollars, total
+from settings.budgets import MOST, Budget
 
 TABLE = PriceTable({"mine": TokenPrices(Rates(1, 1, 1, 1))})
 
@@ -48,3 +50,21 @@ def test_people_read_dollars() -> None:
         "$0.0015",
         "$2.50",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tokens_day", 0),
+        ("tokens_day", MOST + 1),
+        ("tokens_day", 1.5),
+        ("usd_day", "-1"),
+        ("usd_day", "nan"),
+        ("usd_day", "1e30"),
+        ("usd_day", "0.0000000001"),
+        ("requests_minute", 0),
+    ],
+)
+def test_budgets_that_cannot_be(name: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Budget.model_validate({name: value})
