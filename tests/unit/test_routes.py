@@ -184,10 +184,13 @@ class Call:
 GOOD = answered("openai", "Hello.")
 START = GOOD[0].replace(b"Hello.", b"")
 """Of another answer: a beginning without content."""
+BROKEN = b"data: {no json}\n\n"
 ERROR = b'data: {"error": {"message": "busy", "type": "server_error"}}\n\n'
 
 
-@pytest.mark.parametrize("way", ["refused", "status", "event", "cut", "start and error"])
+@pytest.mark.parametrize(
+    "way", ["refused", "status", "event", "cut", "start and error", "start and junk"]
+)
 def test_another_target_answers_in_place_of_one_that_failed(way: str) -> None:
     call = Call(TWO)
     first = call.sent[0].upstream
@@ -200,13 +203,16 @@ def test_another_target_answers_in_place_of_one_that_failed(way: str) -> None:
             call.chunks(ERROR, ends=False)
         case "cut":
             call.chunks(START, ends=False).failed("upstream_cut")
-        case _:
+        case "start and error":
             call.chunks(START, ERROR, ends=False)
+        case _:
+            call.chunks(START, BROKEN, ends=False)
     assert len(call.sent) == 2 and not call.outputs, "and the client has seen nothing"
     assert call.sent[1].attempt == 1 and call.sent[1].upstream != first and call.sent[1].body
-    if way in ("event", "start and error"):
+    if way in ("event", "start and error", "start and junk"):
         # the rest of the first answer, and its end
-        call.chunks(GOOD[1], ends=False).failed(SUPERSEDED)
+        call.chunks(GOOD[0], GOOD[1], ends=False).failed(SUPERSEDED)
+        assert not call.outputs
     call.chunks(*GOOD)
     assert call.said == "Hello." and call.session.state == "ENDED"
     assert sum(isinstance(o, MessageStart) for o in call.outputs) == 1

@@ -79,6 +79,7 @@ class RoutedSide(RequestSide):
             exchange.chain,
         )
         opening.note_account(self.out, failed, self._config, upstream.name)
+        self._at_eof = self._at_eof or self._plan is not None
         self._ended_with(failures.of_status(status, raw, failed))
         # in a later segment the answer was already paid for
         return self._failed(
@@ -90,14 +91,14 @@ class RoutedSide(RequestSide):
         if self._outlasts(seq, code):
             return
         event = self._unsent(code) or errors_wire.gateway_failure(code)
+        self._at_eof = self._at_eof or self._plan is not None
         if code != errors_wire.REPEAT_REFUSED:
             self._ended_with(failures.of_code(code, event))
         self._failed(event, seq)
 
     def _ended_with(self, failure: Failure) -> None:
-        """Take that the upstream's answer ended with a failure; one that was whole stays so."""
-        if self._plan is not None:
-            self._at_eof = True
+        """Take that the upstream's answer failed, whose rest may still come; one that was whole
+        stays so."""
         if self._phase in RESTING:
             return
         if self._plan is not None:
