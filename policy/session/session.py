@@ -181,7 +181,7 @@ class Session(RoutedSide):
     def spent(self) -> Usage:
         """The usage that upstream counted, whether or not the client saw it."""
         spent = self._exchange.usage.spent if self._exchange is not None else Usage()
-        return self._lost_usage.plus(spent) if self.retries else spent
+        return spent if self._last_failure is None else self._lost_usage.plus(spent)
 
     @property
     def estimated(self) -> Usage | None:
@@ -194,7 +194,9 @@ class Session(RoutedSide):
     @property
     def price(self) -> Price | None:
         """What the model costs that was asked, None if nobody knows."""
-        request = self._exchange.request if self._exchange is not None else self.request
+        exchange, request = self._exchange, self.request
+        if exchange is not None:
+            return self.cost_of(exchange.model)
         return None if request is None else self.cost_of(request.model)
 
     def uncounted(self) -> Usage:

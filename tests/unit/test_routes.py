@@ -15,18 +15,19 @@ from policy.session.routes.plan import Plan
 from policy.session.session import Session
 from protocol.errors_wire import REPEAT_REFUSED, SUPERSEDED
 from protocol.events import MessageStart, TextDelta, UpstreamFailed
-from protocol.records import AttemptRecord
+from protocol.records import AttemptRecord, EndRecord
 from protocol.request import ChatRequest
 from settings.config import Config, ModelRoute
+from streams.layout import Entry
 from tests.support.checks.blocked import answered
 from tests.support.json_values import Json, as_json
-from tests.support.worker_calls import call_info
+from tests.support.worker_calls import CALL, call_info, owned, start_of
 
 FAILED = UpstreamFailed("api_error", "it failed")
 TWO: Json = {"targets": [{"upstream": "a"}, {"upstream": "b"}]}
 
 
-def config(**route: Any) -> Config:
+def config(prices: Json | None = None, **route: Any) -> Config:
     where = {"a": "openai", "b": "openai", "c": "anthropic"}
     return Config.model_validate(
         {
@@ -35,6 +36,7 @@ def config(**route: Any) -> Config:
                 for name, dialect in where.items()
             },
             "models": [{"match": "*", **route}],
+            "prices": prices or {},
         }
     )
 
@@ -253,6 +255,37 @@ def test_another_dialect_and_another_model() -> None:
     call.session.body(2, answered("anthropic", "Hi.", streams=False)[0])
     assert call.take().said == "Hi."
     assert call.session.route_headers["x-sluice-model"] == "claude-x"
+
+
+def test_a_turn_that_goes_on_after_another_attempt_is_no_attempt() -> None:
+    route: Json = {"upstream": "a", "then": [{"upstream": "c", "model": "claude-x"}]}
+    call = Call(route, server_tools=("web_search",)).failed("upstream_refused")
+    frames = answered("anthropic", "So far.")
+    call.chunks(*(f.replace(b'"end_turn"', b'"pause_turn"') for f in frames))
+    assert [(s.attempt, json.loads(s.body or b"{}")["model"]) for s in call.sent[1:]] == [
+        (1, "claude-x"),
+        (0, "claude-x"),
+    ]
+    call.chunks(*frames)
+    assert call.session.state == "ENDED"
+    assert [row[:3] for row in call.attempts] == [(0, "a", "connect"), (1, "c", "ok")]
+
+
+def test_a_call_costs_what_the_models_cost_that_answered() -> None:
+    route: Json = {"upstream": "a", "model": "free", "then": [{"upstream": "b", "model": "big"}]}
+    settings = config(**route, prices={"big": {"input": 3, "output": 15}})
+    body = as_json({"model": "m", "messages": [{"role": "user", "content": "go"}]})
+    session = session_of(call_info(CALL, may_retry=True), (), settings)
+    call = owned(start_of(body), session)
+    call.begin(body)
+    # nobody knows what the first costs, but it took nothing
+    call.feed_entry(Entry(1, 2, "failed", text="upstream_refused"))
+    answer = answered("openai", "Yes.", streams=False)[0]
+    whole = json.loads(answer) | {"usage": {"prompt_tokens": 10**6, "completion_tokens": 10}}
+    call.feed_entry(Entry(2, 3, "body", [as_json(whole)]))
+    end = call.end_records("complete", 1, 4)[-1]
+    assert isinstance(end, EndRecord)
+    assert (end.charged_tokens, end.cost_nanousd) == (10**6 + 10, 3 * 10**9 + 150_000)
 
 
 def test_a_policy_that_blocks_the_request_later_ends_it() -> None:

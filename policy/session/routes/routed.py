@@ -175,7 +175,11 @@ class RoutedSide(RequestSide):
             self._take("outlast")
 
     def _numbered(self, sent: SendUpstream | Respond) -> SendUpstream | Respond:
+        exchange = self._exchange
         if self._plan is None or not isinstance(sent, SendUpstream):
+            return sent
+        if exchange is not None and exchange.segment:
+            # a turn that goes on is no attempt: nothing failed
             return sent
         return self._plan.stamped(
             sent, self.out.body if isinstance(self.out, GatedOutbox) else None
@@ -219,15 +223,15 @@ class RoutedSide(RequestSide):
         return last.event
 
     def last_attempt(self, at: int, seq: int) -> list[AttemptRecord]:
-        """Return the row of the last attempt, if there were several or it failed: the only one of
-        a call that went well is the call itself."""
+        """Return the row of the last attempt, with the whole turn that it gave, if there were
+        several or it failed: the only one of a call that went well is the call itself."""
         plan, exchange, failure = self._plan, self._exchange, self._failure
-        if exchange is None or exchange.segment:
+        if exchange is None:
             return []
         if plan is None:
-            if failure is None or self.may_defer or self.may_continue:
+            if exchange.segment or failure is None or self.may_defer or self.may_continue:
                 return []
-            alone = exchange.upstream.name, exchange.request.model
+            alone = exchange.upstream.name, exchange.model
             return [attempt_row(self.call, *alone, failure, at, seq, exchange.usage.spent)]
         if plan.is_recorded or not (plan.number or plan.failure):
             return []
