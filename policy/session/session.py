@@ -203,7 +203,10 @@ class Session(RoutedSide):
         """Return the usage of an answer of which its upstream counted nothing, by what was asked
         and streamed. One that the upstream refused took nothing."""
         exchange = self._exchange
-        if exchange is None or self.status >= 400 or self.call.endpoint == "count_tokens":
+        is_sent = self._phase not in ("new", "waiting", "approved")
+        if not is_sent or self.status >= 400 or self.call.endpoint == "count_tokens":
+            return Usage()
+        if exchange is None:
             return Usage()
         asked = exchange.usage.asked or estimate_tokens(exchange.request)
         return Usage(asked, round(self._streamed / BYTES_PER_TOKEN) or None)
