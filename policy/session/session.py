@@ -199,6 +199,10 @@ class Session(RoutedSide):
             return self.cost_of(exchange.model)
         return None if request is None else self.cost_of(request.model)
 
+    def price_of_judge(self, model: str) -> Price | None:
+        """Return what a judge's model costs, None if nobody knows."""
+        return self.cost_of(self._config.judge_model(model))
+
     def uncounted(self) -> Usage:
         """Return the usage of an answer of which its upstream counted nothing, by what was asked
         and streamed. One that the upstream refused took nothing."""

@@ -241,6 +241,13 @@ def test_an_exhausted_chain_says_so() -> None:
     assert junk.outputs[-1].headers["x-should-retry"] == "false"
 
 
+def test_nobody_says_how_an_attempt_ended_that_nobody_waited_for() -> None:
+    call = Call(TWO).status(503)
+    assert [row[2:] for row in call.attempts] == [("server", 503, False), (None, None, False)]
+    call.chunks(*GOOD)
+    assert call.attempts[1][2:] == ("ok", 200, True)
+
+
 def test_an_attempt_that_the_gateway_does_not_make_is_none() -> None:
     call = Call(TWO).status(503, as_json({"error": {"message": "down"}})).failed(REPEAT_REFUSED)
     assert call.outputs[-1].status == 503 and b"down" in call.outputs[-1].body
@@ -274,6 +281,7 @@ def test_a_turn_that_goes_on_after_another_attempt_is_no_attempt() -> None:
 def test_a_call_costs_what_the_models_cost_that_answered() -> None:
     route: Json = {"upstream": "a", "model": "free", "then": [{"upstream": "b", "model": "big"}]}
     settings = config(**route, prices={"big": {"input": 3, "output": 15}})
+    assert settings.judge_model("judge") == "free"
     body = as_json({"model": "m", "messages": [{"role": "user", "content": "go"}]})
     session = session_of(call_info(CALL, may_retry=True), (), settings)
     call = owned(start_of(body), session)

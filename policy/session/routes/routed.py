@@ -236,7 +236,11 @@ class RoutedSide(RequestSide):
         if plan.is_recorded or not (plan.number or plan.failure):
             return []
         is_chosen = isinstance(self.out, GatedOutbox) and self.out.is_open
-        return [plan.record(at, seq, exchange.usage.spent, is_chosen=is_chosen)]
+        row = plan.record(at, seq, exchange.usage.spent, is_chosen=is_chosen)
+        if plan.failure is None and not self._at_eof and self._phase not in RESTING:
+            # nobody waited for its end
+            row = msgspec.structs.replace(row, outcome=None, status=None)
+        return [row]
 
     @property
     def retries(self) -> int:
