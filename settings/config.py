@@ -518,6 +518,11 @@ class Config(_Strict):
             else next((r for r in self.models if r.takes(model)), None)
         )
 
+    def judge_model(self, model: str) -> str:
+        """Return what the upstream of a judge's model calls it: judges ask the first target."""
+        route = self.route_of(model)
+        return (route and route.group[0].model) or model
+
     def unknown_model(self, model: str) -> str:
         """Return the sentence for a client that asked for a model that is not here: what is listed,
         and which patterns there are."""

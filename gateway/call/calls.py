@@ -41,6 +41,10 @@ class Reserving(Protocol):
         budget does not allow it."""
         raise NotImplementedError
 
+    def begins(self) -> None:
+        """Take that an answer begins."""
+        raise NotImplementedError
+
 
 class OpenCall:
     """One client request between HTTP and Redis."""

@@ -88,8 +88,8 @@ class Budgets:
 
 
 class CallBudget:
-    """What limits one call. `take` may be called again: for each further request it raises what
-    the call holds."""
+    """What limits one call. `take` may be called again: where the answer of the request before
+    began, it raises what the call holds."""
 
     def __init__(
         self,
@@ -100,8 +100,9 @@ class CallBudget:
     ) -> None:
         self._redis, self._accounts, self._limits = redis, accounts, limits
         self._expires_ms = expires_ms
-        self._tokens = self._nano = 0
-        """What it holds."""
+        self._before = self._latest = (0, 0)
+        """Tokens and nano-dollars that it holds for requests whose answers began, and for the
+        latest request besides."""
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
         """Of its answer: what is left."""
 
@@ -115,15 +116,22 @@ class CallBudget:
             return False
         return True
 
+    def begins(self) -> None:
+        """Take that the answer to the latest request begins: it will be charged."""
+        tokens, nano = self._latest
+        self._before, self._latest = (self._before[0] + tokens, self._before[1] + nano), (0, 0)
+
     async def take(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Raises RateLimited where a limit has too little left, Forbidden where money is limited
         and nobody knows the price, Overloaded where nobody can say now."""
         output, *rates = dispatch.reserve or (UNBOUNDED_OUTPUT, -1, -1)
         asked = -int(-len(call.body) / BYTES_PER_TOKEN // 1)
-        tokens, nano = self._tokens + asked + output, self._nano
-        if rates[0] >= 0:
-            nano += -(-(asked * rates[0] + output * rates[1]) // 1000)
-        elif any(LIMITS[limit.name][1] for limit in self._limits):
+        latest = asked + output, max(-(-(asked * rates[0] + output * rates[1]) // 1000), 0)
+        tokens, nano = self._before[0] + latest[0], self._before[1] + latest[1]
+        if rates[0] < 0 and any(LIMITS[limit.name][1] for limit in self._limits):
+            if dispatch.reserve is None:
+                # a worker of an older version: a newer one may have the next request
+                raise _unknown()
             raise Forbidden(
                 "the price of this model is not known, and what this key may spend is limited: name"
                 " its price under `prices` in the gateway's configuration",
@@ -133,7 +141,7 @@ class CallBudget:
         if outcome == b"FULL":
             place = sum(len(each.limits) for each in self._accounts[: int(rest[0])]) + int(rest[1])
             raise self._refusal(call, self._limits[place], int(rest[2]), tokens, nano)
-        self._tokens, self._nano = tokens, nano
+        self._latest = latest
         left = [*zip(self._limits, map(int, rest), strict=True)]
         self.headers = _packed(_headers(call, left))
 
@@ -156,11 +164,7 @@ class CallBudget:
                 await asyncio.sleep(_LOOK_S)
         except (StreamConnectionLost, RedisError):
             pass
-        raise Overloaded(
-            "Sluice cannot say what is left of this key's budget; try again in 5 seconds",
-            code="budget_unavailable",
-            retry_after_s=5,
-        )
+        raise _unknown()
 
     def _refusal(
         self, call: OpenCall, limit: _Limit, left: int, tokens: int, nano: int
@@ -190,6 +194,14 @@ class CallBudget:
             headers["x-should-retry"] = "false"
         error.headers = self.headers = _packed(headers)
         return error
+
+
+def _unknown() -> Overloaded:
+    return Overloaded(
+        "Sluice cannot say what is left of this key's budget; try again in 5 seconds",
+        code="budget_unavailable",
+        retry_after_s=5,
+    )
 
 
 _LETTERS = {"minute": "m", "day": "d", "month": "M", "session": "s"}

@@ -118,7 +118,7 @@ class AttemptLog:
                     segment=segment,
                     attempt=behind + attempt,
                     at=outbox.at,
-                    kind=_KINDS[attempt],
+                    kind="retry" if behind and not attempt else _KINDS[attempt],
                     upstream=upstream,
                     model=model,
                     first_seq=first,

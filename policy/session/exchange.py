@@ -143,6 +143,11 @@ class Exchange:
         self.feed_text: Callable[[TextDelta], Mark] | None = None
         """Takes text to which nothing is to be done before."""
 
+    @property
+    def model(self) -> str:
+        """The model as its upstream calls it."""
+        return self.upstream.model or self.request.model
+
     def put_turns(self, stored: Sequence[StoredTurn]) -> tuple[str, tuple[str, ...]]:
         """Put recorded turns into the request; returns the container to go on with, and what was
         dropped."""

@@ -12,9 +12,9 @@ for i = 8, at - 1 do windows[#windows + 1] = ARGV[i] end
 local held, left, is_cold = {}, {}, false
 for i = 3, #KEYS do
   local gen, lease = unpack(redis.call('HMGET', KEYS[i], 'gen', 'l' .. call))
-  local t, u = string.match(lease or '0 0', '^(%d+) (%d+)')
-  t, u = math.max(tokens - t, 0), math.max(nano - u, 0)
-  held[i] = { t, u, ARGV[at + 1] }
+  local has_t, has_u = string.match(lease or '0 0', '^(%d+) (%d+)')
+  local t, u = math.max(tokens - has_t, 0), math.max(nano - has_u, 0)
+  held[i] = { t, u, ARGV[at + 1], has_t + t, has_u + u }
   if ARGV[at] == '1' and not gen then
     redis.call('SADD', KEYS[2], KEYS[i])
     is_cold = true
@@ -41,7 +41,7 @@ for i = 3, #KEYS do
     redis.call('HINCRBY', KEYS[i], window .. 'u', digits(held[i][2]))
   end
   redis.call('HSET', KEYS[i], 'l' .. call,
-    digits(tokens) .. ' ' .. digits(nano) .. ' ' .. expires .. ' ' .. table.concat(windows, ' '))
+    digits(held[i][4]) .. ' ' .. digits(held[i][5]) .. ' ' .. expires .. ' ' .. table.concat(windows, ' '))
   redis.call('PEXPIRE', KEYS[i], held[i][3])
 end
 redis.call('SET', KEYS[1], table.concat(KEYS, '\n', 3), 'PX', ttl)

@@ -42,6 +42,7 @@ LIMITS: dict[str, Json] = {
     "teamed": {"team": "blue"},
     "mate": {"team": "blue"},
     "plain": {},
+    "again": {"tokens_day": 100, "usd_day": 1},
 }
 
 
@@ -56,7 +57,8 @@ def replay() -> Iterator[Replay]:
 def product(stores: Stores, replay: Replay) -> Iterator[Product]:
     config = base_config()
     config["upstreams"] = {"mine": {"dialect": "openai", "base_url": f"{replay.url}/v1"}}
-    config["models"] = [{"match": "*", "upstream": "mine"}]
+    twice = {"names": ["twice"], "upstream": "mine", "model": "m", "retry": {}}
+    config["models"] = [twice, {"match": "*", "upstream": "mine"}]
     config["prices"] = {"m": {"input": 3, "output": "15"}}
     config["budgets"] = {"blue": {"tokens_day": 350, "requests_minute": 100}}
     config["keys"] += [
@@ -109,6 +111,19 @@ def test_an_answer_is_charged_and_said(product: Product) -> None:
     assert call["usage"]["cost_nanousd"] == COST and call["team"] == "red"
     used = product.audit("usage", by="team")["items"]
     assert [item["cost_nanousd"] for item in used if item["team"] == "red"] == [COST]
+
+
+def test_another_attempt_holds_what_the_first_did_not_take(
+    product: Product, replay: Replay
+) -> None:
+    usual, replay.replies = replay.replies, [Reply(status=503, body=b"{}"), *replay.replies]
+    try:
+        answer = ask(product.url, "again", body=BODY | {"model": "twice"})
+    finally:
+        replay.replies = usual
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-sluice-attempts"] == "2"
+    wait_for(lambda: account(product, f"k{key_id('again')}") == (50, COST))
 
 
 def test_refusals_take_nothing_and_say_what_to_do(product: Product) -> None:
@@ -193,7 +208,7 @@ def test_parallel_requests_of_two_gateways_never_pass_a_limit(product: Product) 
 
     with ThreadPoolExecutor(30) as pool:
         statuses = Counter(pool.map(one, range(30)))
-    assert statuses[200] + statuses[429] == 30 and 8 <= statuses[200] <= 19
+    assert statuses[200] + statuses[429] == 30 and 8 <= statuses[200] <= 19, statuses
     subject = f"k{key_id('day')}"
     took = 50 * (1 + statuses[200])
     wait_for(lambda: recorded(product, f"key_id = '{key_id('day')}'")[0] == took)

@@ -83,6 +83,7 @@ class RoutedSide(RequestSide):
             exchange.chain,
         )
         opening.note_account(self.out, failed, self._config, upstream.name)
+        self._at_eof = self._at_eof or self._plan is not None
         self._ended_with(failures.of_status(status, raw, failed))
         # in a later segment the answer was already paid for
         return self._failed(
@@ -94,14 +95,14 @@ class RoutedSide(RequestSide):
         if self._outlasts(seq, code):
             return
         event = self._unsent(code) or errors_wire.gateway_failure(code)
+        self._at_eof = self._at_eof or self._plan is not None
         if code != errors_wire.REPEAT_REFUSED:
             self._ended_with(failures.of_code(code, event))
         self._failed(event, seq)
 
     def _ended_with(self, failure: Failure) -> None:
-        """Take that the upstream's answer ended with a failure; one that was whole stays so."""
-        if self._plan is not None:
-            self._at_eof = True
+        """Take that the upstream's answer failed, whose rest may still come; one that was whole
+        stays so."""
         if self._phase in RESTING:
             return
         if self._plan is not None:
@@ -178,7 +179,11 @@ class RoutedSide(RequestSide):
             self._take("outlast")
 
     def _numbered(self, sent: SendUpstream | Respond) -> SendUpstream | Respond:
+        exchange = self._exchange
         if self._plan is None or not isinstance(sent, SendUpstream):
+            return sent
+        if exchange is not None and exchange.segment:
+            # a turn that goes on is no attempt: nothing failed
             return sent
         return self._plan.stamped(
             sent, self.out.body if isinstance(self.out, GatedOutbox) else None
@@ -222,20 +227,24 @@ class RoutedSide(RequestSide):
         return last.event
 
     def last_attempt(self, at: int, seq: int) -> list[AttemptRecord]:
-        """Return the row of the last attempt, if there were several or it failed: the only one of
-        a call that went well is the call itself."""
+        """Return the row of the last attempt, with the whole turn that it gave, if there were
+        several or it failed: the only one of a call that went well is the call itself."""
         plan, exchange, failure = self._plan, self._exchange, self._failure
-        if exchange is None or exchange.segment:
+        if exchange is None:
             return []
         if plan is None:
-            if failure is None or self.may_defer or self.may_continue:
+            if exchange.segment or failure is None or self.may_defer or self.may_continue:
                 return []
-            alone = exchange.upstream.name, exchange.request.model
+            alone = exchange.upstream.name, exchange.model
             return [attempt_row(self.call, *alone, failure, at, seq, exchange.usage.spent)]
         if plan.is_recorded or not (plan.number or plan.failure):
             return []
         is_chosen = isinstance(self.out, GatedOutbox) and self.out.is_open
-        return [plan.record(at, seq, exchange.usage.spent, is_chosen=is_chosen)]
+        row = plan.record(at, seq, exchange.usage.spent, is_chosen=is_chosen)
+        if plan.failure is None and not self._at_eof and self._phase not in RESTING:
+            # nobody waited for its end
+            row = msgspec.structs.replace(row, outcome=None, status=None)
+        return [row]
 
     @property
     def retries(self) -> int:
@@ -254,7 +263,7 @@ class RoutedSide(RequestSide):
     def spent(self) -> Usage:
         """The usage that upstream counted, whether or not the client saw it."""
         spent = self._exchange.usage.spent if self._exchange is not None else Usage()
-        return self._lost_usage.plus(spent) if self.retries else spent
+        return spent if self._last_failure is None else self._lost_usage.plus(spent)
 
     @property
     def estimated(self) -> Usage | None:
@@ -267,20 +276,27 @@ class RoutedSide(RequestSide):
     @property
     def price(self) -> TokenPrices | None:
         """What the model costs that was asked, None if nobody knows."""
-        exchange = self._exchange
+        exchange, request = self._exchange, self.request
         if exchange is not None:
-            return self.cost_of(exchange.upstream.model or exchange.request.model)
-        return None if self.request is None else self.cost_of(self.request.model)
+            return self.cost_of(exchange.model)
+        return None if request is None else self.cost_of(request.model)
 
     def cost_of(self, model: str) -> TokenPrices | None:
         """Return what a model costs, None if nobody knows."""
         return self._config.cost_of(model)
 
+    def price_of_judge(self, model: str) -> TokenPrices | None:
+        """Return what a judge's model costs, None if nobody knows."""
+        return self.cost_of(self._config.judge_model(model))
+
     def uncounted(self) -> Usage:
         """Return the usage of an answer of which its upstream counted nothing, by what was asked
         and streamed. One that the upstream refused took nothing."""
         exchange = self._exchange
-        if exchange is None or self.status >= 400 or self.call.endpoint == "count_tokens":
+        is_sent = self._phase not in ("new", "waiting", "approved")
+        if not is_sent or self.status >= 400 or self.call.endpoint == "count_tokens":
+            return Usage()
+        if exchange is None:
             return Usage()
         asked = exchange.usage.asked or estimate_tokens(exchange.request)
         return Usage(asked, round(self._streamed / BYTES_PER_TOKEN) or None)

@@ -94,7 +94,7 @@ def _costs(
         # of an attempt by another model; what a cache had of it goes at the price of the first
         its = Usage(input_tokens=attempt.input_tokens, output_tokens=attempt.output_tokens)
         price = session.cost_of(attempt.model)
-        if price != session.price:
+        if total(its) and price != session.price:
             costs.append(None if price is None else price.cost(its))
             rest = Usage(
                 (rest.input_tokens or 0) - (its.input_tokens or 0),
@@ -110,7 +110,7 @@ def _costs(
             input_tokens=record.facts.input_tokens, output_tokens=record.facts.output_tokens
         )
         tokens += total(its)
-        if total(its) and (price := session.cost_of(record.model)) is not None:
+        if total(its) and (price := session.price_of_judge(record.model)) is not None:
             judged = (judged or 0) + price.cost(its)
     known = [cost for cost in costs if cost is not None]
     return {
