@@ -109,10 +109,11 @@ class UpstreamAnswer:
         )
         if not self.is_stale:
             self.asked = b""
-        if status == 200 and self.when_begun is not None:
-            self.when_begun()
-        if status == 200 and self._call.budget is not None:
-            self._call.budget.begins()
+        if status == 200:
+            if self.when_begun is not None:
+                self.when_begun()
+            if self._call.budget is not None:
+                self._call.budget.begins()
         permit = self.permit
         if status != 200 or (permit is not None and not permit.is_calm()):
             self.came_to(str(status))

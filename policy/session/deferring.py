@@ -105,7 +105,7 @@ class DeferringSession(Session):
         return blocks
 
     def _dispatch(self, exchange: Exchange, container: str) -> None:
-        self._attempts.send(exchange.upstream.name, exchange.model)
+        self._attempts.send(exchange)
         super()._dispatch(exchange, container)
 
     # --- chunks ---
