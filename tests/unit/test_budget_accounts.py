@@ -34,10 +34,10 @@ class Redis:
         match name:
             case "SMEMBERS":
                 return set(self.sets[key])
-            case "SISMEMBER":
-                return member in self.sets[key]
             case "SREM":
+                is_there = member in self.sets[key]
                 self.sets[key].discard(member)
+                return is_there
         return 1
 
     async def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
