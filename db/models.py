@@ -8,6 +8,7 @@ tables are those that its records declare (`protocol.records`).
 """
 
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -58,8 +59,9 @@ class _Columns(DeclarativeAttributeIntercept):
         def __getattr__(cls, name: str) -> InstrumentedAttribute[Any]: ...
 
 
-def _table(name: str, *indexes: Index) -> FromClause:
-    """A table with the columns that its record declares (`db.columns`)."""
+def _table(name: str, *indexes: Index, by: str = "") -> FromClause:
+    """A table with the columns that its record declares (`db.columns`), indexed by each column of
+    `by` and the call."""
     columns: list[Column[Any]] = [Column("call_id", Uuid, primary_key=True)]
     for stored in BY_NAME[name].columns:
         is_key = stored.mark.is_key
@@ -72,7 +74,10 @@ def _table(name: str, *indexes: Index) -> FromClause:
                 nullable=stored.is_nullable,
             )
         )
-    return Table(name, Base.metadata, *columns, *indexes, postgresql_partition_by="RANGE (call_id)")
+    listed = [Index(f"{name}_{column}_idx", column, "call_id") for column in by.split()]
+    return Table(
+        name, Base.metadata, *columns, *listed, *indexes, postgresql_partition_by="RANGE (call_id)"
+    )
 
 
 class CallRow(Base, metaclass=_Columns):
@@ -80,11 +85,8 @@ class CallRow(Base, metaclass=_Columns):
 
     __table__ = _table(
         "calls",
-        Index("calls_session_idx", "session", "call_id"),
-        Index("calls_key_idx", "key", "call_id"),
-        Index("calls_key_id_idx", "key_id", "call_id"),
-        Index("calls_model_idx", "model", "call_id"),
-        Index("calls_policy_idx", "policy", "call_id"),
+        Index("calls_team_idx", "team", "call_id", postgresql_where=text("team IS NOT NULL")),
+        by="session key key_id model policy",
     )
 
 
@@ -112,7 +114,6 @@ class BlockRow(Base, metaclass=_Columns):
 
     __table__ = _table(
         "blocks",
-        Index("blocks_verdict_idx", "verdict", "call_id"),
         Index("blocks_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         Index(
             "blocks_later_idx",
@@ -127,6 +128,7 @@ class BlockRow(Base, metaclass=_Columns):
             postgresql_using="gin",
             postgresql_where=REFUSED,
         ),
+        by="verdict",
     )
 
 
@@ -136,11 +138,7 @@ class ToolCallRow(Base, metaclass=_Columns):
 
     __table__ = _table(
         "tool_calls",
-        Index("tool_calls_name_idx", "name", "call_id"),
         Index("tool_calls_search_idx", "search", postgresql_using="gin"),
-        Index("tool_calls_tool_call_id_idx", "tool_call_id", "call_id"),
-        Index("tool_calls_verdict_idx", "verdict", "call_id"),
-        Index("tool_calls_policy_idx", "policy", "call_id"),
         Index("tool_calls_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         Index(
             "tool_calls_search_refused_idx",
@@ -148,6 +146,7 @@ class ToolCallRow(Base, metaclass=_Columns):
             postgresql_using="gin",
             postgresql_where=REFUSED,
         ),
+        by="name tool_call_id verdict policy",
     )
 
 
@@ -160,7 +159,7 @@ class ToolRelease(Base, metaclass=_Columns):
 class JudgementRow(Base, metaclass=_Columns):
     """A judge's answer, for allows too; the highest `step` of a block is the last one asked."""
 
-    __table__ = _table("judgements", Index("judgements_policy_idx", "policy", "call_id"))
+    __table__ = _table("judgements", by="policy")
 
 
 class End(Base, metaclass=_Columns):
@@ -346,6 +345,9 @@ class AuditReview(Base):
     note: Mapped[str]
 
 
+_later_sum = partial(mapped_column, BigInteger, server_default="0")
+
+
 class UsageHour(Base):
     """Sums of the calls that began in an hour, by key, model, policy and revision. Only
     `sluice_roll_up` writes here."""
@@ -379,10 +381,10 @@ class UsageHour(Base):
     judge_over: Mapped[int] = mapped_column(BigInteger)
     judge_ms_sum: Mapped[int] = mapped_column(BigInteger)
     team: Mapped[str] = mapped_column(server_default="")
-    cost_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    judge_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    unpriced: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    estimated: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    cost_nanousd: Mapped[int] = _later_sum()
+    judge_nanousd: Mapped[int] = _later_sum()
+    unpriced: Mapped[int] = _later_sum()
+    estimated: Mapped[int] = _later_sum()
 
 
 class JudgeHour(Base):

@@ -329,8 +329,8 @@ class AttemptRecord(
     """One upstream answer to a request of the call. Key: (call_id, segment, attempt). Only calls
     that were sent more than once have them.
 
-    `kind` says what it was made for (`first`, `retry`, `defer`, `continue`), `first_seq` and `end_seq` which
-    chunks are its own; `chosen`: it went out.
+    `kind` says what it was made for (`first`, `retry`, `defer`, `continue`), `first_seq` and
+    `end_seq` which chunks are its own; `chosen`: it went out.
     """
 
     table: ClassVar[str] = "attempts"

@@ -33,5 +33,20 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Refuse: seals that cover the columns are there for ever."""
-    raise NotImplementedError("seals of version 3 stay: restore a backup instead")
+    """Take them back. Seals of the third form can then no longer be verified."""
+    for statement in sealed.functions("public", 2):
+        op.execute(statement)
+    op.execute("ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 2")
+    op.execute("DROP FUNCTION sluice_usage(uuid, uuid)")
+    op.execute("DROP VIEW call_log")
+    for column in ("team", "cost_nanousd", "judge_nanousd", "unpriced", "estimated"):
+        op.execute(f"ALTER TABLE usage_hours DROP COLUMN {column}")
+    for table, column in COLUMNS:
+        op.execute(f"ALTER TABLE {table} DROP COLUMN {column.partition(' ')[0]}")
+    first = Path(__file__).with_name("r0001_schema.sql").read_text(encoding="utf-8")
+    for begin, end in (
+        ("CREATE VIEW call_log ", ";\n"),
+        ("CREATE FUNCTION sluice_usage(", "$$;\n"),
+    ):
+        at = first.index(begin)
+        op.execute(first[at : first.index(end, at) + len(end)])

@@ -13,11 +13,11 @@ from policy.session.opening import Destination
 from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.dialects.turns import BaseTurnBuilder, StoredTurn
-from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
 from protocol.events import PAUSES, Event, MessageStop, StopReason, TextDelta, Usage
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore, Translated
+from protocol.usage.estimates import BYTES_PER_TOKEN, estimate_tokens
 
 if TYPE_CHECKING:
     from protocol.dialects.modules import Decoder

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from db.read.budgets import moment
+from db.accounts import moment
 from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime
@@ -86,6 +86,8 @@ class Accounts:
         try:
             await self.correct(account.decode())
         except (RedisError, *NOT_AN_ANSWER) as error:
+            if isinstance(error, RedisError) and not error.is_spoilt_key:
+                raise
             log.error("an account of a budget is spoilt", extra={"error": server_words(error)})
             await self._redis.call("DEL", account)
 

@@ -29,6 +29,8 @@ from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed, Usage
 from protocol.records import AttemptRecord
 from protocol.request import ChatRequest
+from protocol.usage.estimates import BYTES_PER_TOKEN, estimate_tokens
+from protocol.usage.prices import TokenPrices
 from settings.config import Config
 
 
@@ -39,6 +41,8 @@ class RoutedSide(RequestSide):
     """The targets, where the route says more than one upstream."""
     _recalled: bytes | None = None
     """The session's calls, for as long as another attempt may need them."""
+    _streamed = 0
+    """Characters of the upstream's last answer."""
     _at_eof = False
     """Has the upstream's last answer ended?"""
     _is_rest_due = False
@@ -167,7 +171,7 @@ class RoutedSide(RequestSide):
             chain, upstream, approved, blocks, offset=blocks.slots.next_index
         )
         self._begin_attempt(seq)
-        if upstream.dialect == before.upstream.dialect and self._stored:
+        if DIALECTS[upstream.dialect] is DIALECTS[before.upstream.dialect] and self._stored:
             exchange.put_turns(self._stored)
         self._dispatch(exchange, "")
         if self._is_rest_due and self._phase == "answering":
@@ -252,3 +256,47 @@ class RoutedSide(RequestSide):
         """What the client is told of where its answer comes from, if a route says more than
         that."""
         return self._plan.headers() if self._plan is not None else {}
+
+    # --- what the attempts took ---
+
+    @property
+    def spent(self) -> Usage:
+        """The usage that upstream counted, whether or not the client saw it."""
+        spent = self._exchange.usage.spent if self._exchange is not None else Usage()
+        return spent if self._last_failure is None else self._lost_usage.plus(spent)
+
+    @property
+    def estimated(self) -> Usage | None:
+        """The best estimate of the call's usage if its upstream never got to count its last answer;
+        None if it did."""
+        exchange = self._exchange
+        missing = exchange.usage.missing(self._streamed) if exchange is not None else None
+        return None if missing is None else self.spent.plus(missing)
+
+    @property
+    def price(self) -> TokenPrices | None:
+        """What the model costs that was asked, None if nobody knows."""
+        exchange = self._exchange
+        if exchange is not None:
+            return self.cost_of(exchange.model)
+        return None if self.request is None else self.cost_of(self.request.model)
+
+    def cost_of(self, model: str) -> TokenPrices | None:
+        """Return what a model costs, None if nobody knows."""
+        return self._config.cost_of(model)
+
+    def cost_of_judge(self, model: str) -> TokenPrices | None:
+        """Return what a judge's model costs, None if nobody knows."""
+        return self._config.cost_of(self._config.judge_model(model))
+
+    def uncounted(self) -> Usage:
+        """Return the usage of an answer of which its upstream counted nothing, by what was asked
+        and streamed. One that the upstream refused took nothing."""
+        exchange = self._exchange
+        if exchange is None or self._phase == "approved":
+            # nothing was sent
+            return Usage()
+        if self.status >= 400 or self.call.endpoint == "count_tokens":
+            return Usage()
+        asked = exchange.usage.asked or estimate_tokens(exchange.request)
+        return Usage(asked, round(self._streamed / BYTES_PER_TOKEN) or None)

@@ -1,5 +1,5 @@
-"""Reserves what a call may take of the budgets of its key, team and session, before its request goes
-upstream. Redis decides, in one script: a call gets all it asks for, or nothing.
+"""Reserves what a call may take of the budgets of its key, team and session, before its request
+goes upstream. Redis decides, in one script: a call gets all it asks for, or nothing.
 
 An account that is not in Redis is made of the record by an audit writer; the call waits for that.
 Must not know: what calls took; workers and audit writers settle that.
@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gateway.call.calls import OpenCall
-from gateway.request_quota import limit_headers
+from gateway.quotas.requests import RequestQuota, limit_headers
 from protocol.errors import Forbidden, Overloaded, PipelineError, RateLimited, StreamConnectionLost
-from protocol.estimates import BYTES_PER_TOKEN
-from protocol.prices import UNBOUNDED_OUTPUT, dollars
+from protocol.usage.estimates import BYTES_PER_TOKEN
+from protocol.usage.prices import UNBOUNDED_OUTPUT, dollars
 from settings.budgets import LIMITS, Budget, limits_of
 from settings.config import Key
 from streams import budget_scripts, layout
-from streams.budget_scripts import Account
+from streams.budget_scripts import BudgetAccount
 from streams.connection import Connection, RedisError
 from streams.layout import Dispatch, Start
 
@@ -37,6 +37,14 @@ class _Limit(NamedTuple):
     most: int
     until_ms: int
     """When its window ends; 0: never."""
+
+
+class Quotas:
+    """All that bounds the calls of one gateway."""
+
+    def __init__(self, redis: Connection, teams: Mapping[str, Budget], call_s: float) -> None:
+        self.requests = RequestQuota(redis, teams)
+        self.budgets = Budgets(redis, teams, call_s)
 
 
 class Budgets:
@@ -73,7 +81,7 @@ class Budgets:
                 limits.append(_Limit(name, whose, most, until_ms))
             of_kind = ("session",) if is_session else ("minute", "day", "month")
             names = tuple(f"{_LETTERS[each]}{windows[each][0]}" for each in of_kind)
-            accounts.append(Account(subject, names, tuple(fields)))
+            accounts.append(BudgetAccount(subject, names, tuple(fields)))
         if not accounts:
             return None
         return CallBudget(self._redis, accounts, limits, began + self._lease_ms)
@@ -84,7 +92,11 @@ class CallBudget:
     began, it raises what the call holds."""
 
     def __init__(
-        self, redis: Connection, accounts: list[Account], limits: list[_Limit], expires_ms: int
+        self,
+        redis: Connection,
+        accounts: list[BudgetAccount],
+        limits: list[_Limit],
+        expires_ms: int,
     ) -> None:
         self._redis, self._accounts, self._limits = redis, accounts, limits
         self._expires_ms = expires_ms
