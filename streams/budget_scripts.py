@@ -62,7 +62,11 @@ def take(
 ) -> asyncio.Future[list[bytes]]:
     """Reserve for a call, of all accounts or of none. Gives OK and what is left of each limit;
     FULL, of which account, which limit, and what that has left; COLD: an account is being made."""
-    keys = [layout.budget_lease_key(call_id), layout.budgets_cold_key()]
+    keys = [
+        layout.budget_lease_key(call_id),
+        layout.budgets_cold_key(),
+        layout.budget_accounts_key(),
+    ]
     windows = sorted({window for account in accounts for window in account.windows})
     args: list[Argument] = [call_id, tokens, nano, expires_ms, ACCOUNT_TTL_MS]
     args += [layout.budget_channel(), len(windows), *windows]

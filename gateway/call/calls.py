@@ -42,7 +42,7 @@ class Reserving(Protocol):
         raise NotImplementedError
 
     def begins(self) -> None:
-        """Take that an answer begins."""
+        """Take that the answer to the latest request begins."""
         raise NotImplementedError
 
 

@@ -42,6 +42,7 @@ LIMITS: dict[str, Json] = {
     "teamed": {"team": "blue"},
     "mate": {"team": "blue"},
     "plain": {},
+    "minute": {"tokens_minute": 1_000},
     "again": {"tokens_day": 100, "usd_day": 1},
 }
 
@@ -195,6 +196,17 @@ def test_an_emptied_redis_is_filled_from_the_record_and_drift_heals(product: Pro
     product.redis.sadd(layout.budgets_cold_key(), layout.account_key(subject))
     product.redis.publish(layout.budget_channel(), "")
     wait_for(lambda: account(product, subject)[0] == 100)
+
+
+def test_old_minutes_do_not_stay(product: Product) -> None:
+    assert ask(product.url, "minute").status_code == 200
+    name = layout.account_key(f"k{key_id('minute')}")
+    assert product.redis.sismember(layout.budget_accounts_key(), name)
+    product.redis.hset(name, mapping={"m60000t": 5, "m60000u": 5})
+    product.redis.sadd(layout.budgets_cold_key(), name)
+    product.redis.publish(layout.budget_channel(), "")
+    wait_for(lambda: not product.redis.hexists(name, "m60000t"))
+    assert account(product, f"k{key_id('minute')}", "m")[0] >= 50
 
 
 def test_parallel_requests_of_two_gateways_never_pass_a_limit(product: Product) -> None:

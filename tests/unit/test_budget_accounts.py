@@ -25,7 +25,7 @@ class Redis:
 
     def __init__(self) -> None:
         self.sets: dict[str, set[bytes]] = {COLD: set(), layout.budget_accounts_key(): set()}
-        self.corrected: list[str] = []
+        self.spoilt = False
         month = time.strftime("%Y-%m-01", time.gmtime())
         start = int(time.mktime(time.strptime(month, "%Y-%m-%d"))) - time.timezone
         self.month = f"M{start * 1000}t"
@@ -34,16 +34,18 @@ class Redis:
         match name:
             case "SMEMBERS":
                 return set(self.sets[key])
-            case "SISMEMBER":
-                return member in self.sets[key]
             case "SREM":
+                is_there = member in self.sets[key]
                 self.sets[key].discard(member)
+                return is_there
+            case "DEL":
+                self.spoilt = False
         return 1
 
     async def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
         if name == "budget_look":
-            return [b"gen", b"g", self.month.encode(), b"100"]
-        self.corrected += map(str, args[3:])
+            junk = [b"lc", b"junk"] if self.spoilt else []
+            return [b"gen", b"g", self.month.encode(), b"100", *junk]
         return 1
 
 
@@ -81,7 +83,7 @@ async def test_a_clients_many_sessions_keep_no_key_waiting(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("days", "lowered"), [(None, True), (40, True), (1, False)])
-async def test_what_retention_took_from_the_record_stays_used(
+async def test_a_spoilt_account_goes_and_what_retention_took_from_the_record_stays_used(
     monkeypatch: pytest.MonkeyPatch, days: int | None, lowered: bool
 ) -> None:
     async def used(_: str, since: int, until: int, but: Collection[str]) -> tuple[int, int]:
@@ -101,5 +103,11 @@ async def test_what_retention_took_from_the_record_stays_used(
     monkeypatch.setattr(accounts, "moment", moment)
     monkeypatch.setattr(accounts, "datetime", Late)
     redis = Redis()
+    redis.sets[COLD] = {layout.account_key("k1").encode()}
+    redis.spoilt = True
+    task = asyncio.create_task(writer(redis).run())
+    while redis.spoilt or redis.sets[COLD]:
+        await asyncio.sleep(0)
+    task.cancel()
     by = await writer(redis, everything=days).correct(layout.account_key("k1"))
     assert by == ({redis.month: -100} if lowered else {})

@@ -20,7 +20,7 @@ from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime
 from streams import budget_scripts, layout
-from streams.connection import Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 
 log = logging.getLogger(__name__)
 EVERY_S, RETRY_S = 300.0, 1.0
@@ -64,9 +64,9 @@ class Accounts:
         while accounts := await self._redis.call("SMEMBERS", cold):
             for account in _ordered(accounts):
                 self.woken.clear()
-                # another writer may have made it
-                if await self._redis.call("SISMEMBER", cold, account):
-                    await self.correct(account.decode())
+                # else another writer makes it
+                if await self._redis.call("SREM", cold, account):
+                    await self._correct(account)
                     await self._redis.call("SREM", cold, account)
                 if self.woken.is_set():
                     break
@@ -77,9 +77,19 @@ class Accounts:
             if not await self._redis.call("EXISTS", account):
                 await self._redis.call("SREM", name, account)
                 continue
-            await self.correct(account.decode())
+            await self._correct(account)
             if self.woken.is_set():
                 await self._fill()
+
+    async def _correct(self, account: bytes) -> None:
+        """Bring an account to what the record says; one that nobody can read is made anew."""
+        try:
+            await self.correct(account.decode())
+        except (RedisError, *NOT_AN_ANSWER) as error:
+            if isinstance(error, RedisError) and not error.is_spoilt_key:
+                raise
+            log.error("an account of a budget is spoilt", extra={"error": server_words(error)})
+            await self._redis.call("DEL", account)
 
     async def correct(self, account: str) -> dict[str, int]:
         """Bring an account to what the record says; returns by how much, by field. Raises

@@ -276,27 +276,27 @@ class RoutedSide(RequestSide):
     @property
     def price(self) -> TokenPrices | None:
         """What the model costs that was asked, None if nobody knows."""
-        exchange, request = self._exchange, self.request
+        exchange = self._exchange
         if exchange is not None:
             return self.cost_of(exchange.model)
-        return None if request is None else self.cost_of(request.model)
+        return None if self.request is None else self.cost_of(self.request.model)
 
     def cost_of(self, model: str) -> TokenPrices | None:
         """Return what a model costs, None if nobody knows."""
         return self._config.cost_of(model)
 
-    def price_of_judge(self, model: str) -> TokenPrices | None:
+    def cost_of_judge(self, model: str) -> TokenPrices | None:
         """Return what a judge's model costs, None if nobody knows."""
-        return self.cost_of(self._config.judge_model(model))
+        return self._config.cost_of(self._config.judge_model(model))
 
     def uncounted(self) -> Usage:
         """Return the usage of an answer of which its upstream counted nothing, by what was asked
         and streamed. One that the upstream refused took nothing."""
         exchange = self._exchange
-        is_sent = self._phase not in ("new", "waiting", "approved")
-        if not is_sent or self.status >= 400 or self.call.endpoint == "count_tokens":
+        if exchange is None or self._phase == "approved":
+            # nothing was sent
             return Usage()
-        if exchange is None:
+        if self.status >= 400 or self.call.endpoint == "count_tokens":
             return Usage()
         asked = exchange.usage.asked or estimate_tokens(exchange.request)
         return Usage(asked, round(self._streamed / BYTES_PER_TOKEN) or None)

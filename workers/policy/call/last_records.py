@@ -110,7 +110,7 @@ def _costs(
             input_tokens=record.facts.input_tokens, output_tokens=record.facts.output_tokens
         )
         tokens += total(its)
-        if total(its) and (price := session.price_of_judge(record.model)) is not None:
+        if total(its) and (price := session.cost_of_judge(record.model)) is not None:
             judged = (judged or 0) + price.cost(its)
     known = [cost for cost in costs if cost is not None]
     return {
