@@ -354,7 +354,7 @@ class AttemptRecord(
     """From when it was to be sent to its end."""
     retry_after_ms: Annotated[int | None, Column(since=2)] = None
     """What the upstream asked to wait, up to a minute."""
-    cost_nano: Annotated[int | None, Column("int8", since=2)] = None
+    cost_nanousd: Annotated[int | None, Column("int8", since=2)] = None
     """What it cost."""
 
 

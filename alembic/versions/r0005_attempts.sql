@@ -5,5 +5,5 @@ ALTER TABLE attempts
     ADD COLUMN IF NOT EXISTS status int4,
     ADD COLUMN IF NOT EXISTS ms int4,
     ADD COLUMN IF NOT EXISTS retry_after_ms int4,
-    ADD COLUMN IF NOT EXISTS cost_nano int8;
+    ADD COLUMN IF NOT EXISTS cost_nanousd int8;
 ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 2;

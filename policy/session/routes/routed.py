@@ -30,7 +30,7 @@ from protocol.events import UpstreamFailed, Usage
 from protocol.records import AttemptRecord
 from protocol.request import ChatRequest
 from protocol.usage.estimates import BYTES_PER_TOKEN, estimate_tokens
-from protocol.usage.prices import TokenPrices
+from protocol.usage.prices import TokenPrices, total
 from settings.config import Config
 
 
@@ -131,7 +131,7 @@ class RoutedSide(RequestSide):
         exchange.blocks.abandon()
         spent = exchange.usage.spent
         self._lost_usage = self._lost_usage.plus(spent)
-        out.records.append(plan.record(out.at, seq, spent, is_chosen=False))
+        out.records.append(self._costed(plan.record(out.at, seq, spent, is_chosen=False), spent))
         self._try(plan, step, exchange, failure, seq)
         return True
 
@@ -236,11 +236,13 @@ class RoutedSide(RequestSide):
             if exchange.segment or failure is None or self.may_defer or self.may_continue:
                 return []
             alone = exchange.upstream.name, exchange.model
-            return [attempt_row(self.call, *alone, failure, at, seq, exchange.usage.spent)]
+            spent = exchange.usage.spent
+            return [self._costed(attempt_row(self.call, *alone, failure, at, seq, spent), spent)]
         if plan.is_recorded or not (plan.number or plan.failure):
             return []
         is_chosen = isinstance(self.out, GatedOutbox) and self.out.is_open
-        row = plan.record(at, seq, exchange.usage.spent, is_chosen=is_chosen)
+        spent = exchange.usage.spent
+        row = self._costed(plan.record(at, seq, spent, is_chosen=is_chosen), spent)
         if plan.failure is None and not self._at_eof and self._phase not in RESTING:
             # nobody waited for its end
             row = msgspec.structs.replace(row, outcome=None, status=None)
@@ -280,6 +282,11 @@ class RoutedSide(RequestSide):
         if exchange is not None:
             return self.cost_of(exchange.model)
         return None if self.request is None else self.cost_of(self.request.model)
+
+    def _costed(self, row: AttemptRecord, usage: Usage) -> AttemptRecord:
+        """Return the row of an attempt with its cost, where it took something that has a price."""
+        price = self.cost_of(row.model) if total(usage) else None
+        return msgspec.structs.replace(row, cost_nanousd=price.cost(usage)) if price else row
 
     def cost_of(self, model: str) -> TokenPrices | None:
         """Return what a model costs, None if nobody knows."""
