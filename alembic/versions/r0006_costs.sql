@@ -7,6 +7,7 @@ ALTER TABLE ends
     ADD COLUMN IF NOT EXISTS cost_nanousd int8,
     ADD COLUMN IF NOT EXISTS judge_nanousd int8,
     ADD COLUMN IF NOT EXISTS is_estimated bool;
+CREATE INDEX IF NOT EXISTS calls_default_team_idx ON sluice_parts.calls_default (team, call_id) WHERE team IS NOT NULL;
 CREATE INDEX IF NOT EXISTS calls_team_idx ON calls (team, call_id) WHERE team IS NOT NULL;
 ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 3;
 CREATE OR REPLACE VIEW call_log AS
