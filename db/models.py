@@ -58,8 +58,9 @@ class _Columns(DeclarativeAttributeIntercept):
         def __getattr__(cls, name: str) -> InstrumentedAttribute[Any]: ...
 
 
-def _table(name: str, *indexes: Index) -> FromClause:
-    """A table with the columns that its record declares (`db.columns`)."""
+def _table(name: str, *indexes: Index, stored_as: str = "") -> FromClause:
+    """A table with the columns that its record declares (`db.columns`). `stored_as`: where its name
+    is that of a view."""
     columns: list[Column[Any]] = [Column("call_id", Uuid, primary_key=True)]
     for stored in BY_NAME[name].columns:
         is_key = stored.mark.is_key
@@ -72,7 +73,13 @@ def _table(name: str, *indexes: Index) -> FromClause:
                 nullable=stored.is_nullable,
             )
         )
-    return Table(name, Base.metadata, *columns, *indexes, postgresql_partition_by="RANGE (call_id)")
+    return Table(
+        stored_as or name,
+        Base.metadata,
+        *columns,
+        *indexes,
+        postgresql_partition_by="RANGE (call_id)",
+    )
 
 
 class CallRow(Base, metaclass=_Columns):
@@ -95,16 +102,59 @@ class RequestBody(Base, metaclass=_Columns):
 
 
 class ChunkRow(Base, metaclass=_Columns):
-    """One upstream event as it came, with what was known of its verdict when it was processed."""
+    """One upstream event as it came, with what was known of its verdict when it was processed.
 
-    __table__ = _table("chunks")
+    The view `chunks` has these and those in runs.
+    """
+
+    __table__ = _table("chunks", stored_as="chunk_rows")
 
 
 class ReleaseRow(Base, metaclass=_Columns):
     """Bytes handed to the client: session outputs `number` to `number_next` - 1, covering chunks up
-    to `seq`."""
+    to `seq`. The view `releases` likewise."""
 
-    __table__ = _table("releases")
+    __table__ = _table("releases", stored_as="release_rows")
+
+
+class ChunkRun(Base):
+    """Chunks `seq` to `last` of a call (`db.write.runs`)."""
+
+    __tablename__ = "chunk_runs"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    last: Mapped[int]
+    at: Mapped[datetime]
+    verdict: Mapped[str]
+    block: Mapped[int]
+    ats: Mapped[bytes]
+    ends: Mapped[bytes]
+    head: Mapped[bytes]
+    tail: Mapped[bytes]
+    data: Mapped[bytes]
+
+
+class ReleaseRun(Base):
+    """Releases `number` to `last` of a call, likewise."""
+
+    __tablename__ = "release_runs"
+    __table_args__ = (PARTITIONED,)
+
+    call_id: Mapped[UUID] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    last: Mapped[int]
+    number_next: Mapped[int]
+    at: Mapped[datetime]
+    seq: Mapped[int]
+    ats: Mapped[bytes]
+    seqs: Mapped[bytes]
+    ends: Mapped[bytes]
+    head: Mapped[bytes]
+    tail: Mapped[bytes]
+    data: Mapped[bytes]
+    sha256: Mapped[bytes | None]
 
 
 class BlockRow(Base, metaclass=_Columns):

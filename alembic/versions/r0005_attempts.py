@@ -39,5 +39,5 @@ def _make(form: int) -> None:
     # a function's text has signs that SQLAlchemy takes for its own
     connection = op.get_bind().connection.driver_connection
     schema = connection.execute("SELECT quote_ident(current_schema())").fetchone()[0]
-    for statement in sealed.functions(schema, form):
+    for statement in sealed.functions(schema, form, in_runs=False):
         connection.execute(statement.encode())

@@ -28,7 +28,7 @@ def upgrade() -> None:
     create_index(op, "calls_team_idx", "calls", "(team, call_id) WHERE team IS NOT NULL")
     change_briefly(op, "ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 3")
     op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
-    for statement in sealed.functions("public", 3):
+    for statement in sealed.functions("public", 3, in_runs=False):
         op.execute(statement)
 
 

@@ -4,7 +4,7 @@ Rows are compared call by call before the lock for which sealing waits; under it
 the days that go, only their numbers. Must not know: connections.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from db.canonical import FORMS
@@ -18,6 +18,7 @@ from db.migrations.removal import (
     NO_SEAL,
     PART_SHED,
     ROWS_DIFFER,
+    RUNS,
 )
 
 # A call counts by its newest seal, and not at all where its rows went by `drop` and none was made
@@ -81,15 +82,19 @@ _WORK = """
             SELECT count(*) INTO dropped FROM {schema}.calls WHERE call_id < bound;
             PERFORM pg_advisory_xact_lock({partitions_lock});
             PERFORM set_config('lock_timeout', '200ms', true);
-            FOR spot IN 1 .. array_length(sealed, 1) LOOP
+            FOREACH parent IN ARRAY sealed || ARRAY[{runs}]::text[] LOOP
                 FOR part IN
                     SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                    WHERE i.inhparent = ('{schema}.' || quote_ident(sealed[spot]))::regclass
-                        AND c.relname ~ ('^' || sealed[spot] || '_[0-9]{{8}}$')
-                        AND to_date(right(c.relname, 8), 'YYYYMMDD') < day ORDER BY c.relname
+                    WHERE c.relnamespace = 'sluice_parts'::regnamespace
+                        AND CASE WHEN c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
+                            THEN to_date(right(c.relname, 8), 'YYYYMMDD') < day
+                            ELSE c.relname = parent || '_default' AND parent ~ '_runs$' END
+                    ORDER BY c.relname
                 LOOP
                     EXECUTE format('LOCK TABLE sluice_parts.%I IN SHARE ROW EXCLUSIVE MODE', part);
                 END LOOP;
+            END LOOP;
+            FOR spot IN 1 .. array_length(sealed, 1) LOOP
                 EXECUTE format('SELECT count(*) FROM {schema}.%I WHERE call_id < $1', sealed[spot])
                     INTO n USING bound;
                 IF n <> totals[spot] THEN
@@ -121,8 +126,7 @@ _WORK = """
             FOREACH parent IN ARRAY ARRAY[{tables}] LOOP
                 FOR part IN
                     SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                    WHERE i.inhparent = ('{schema}.' || quote_ident(parent))::regclass
-                        AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
+                    WHERE c.relnamespace = 'sluice_parts'::regnamespace AND c.relname ~ ('^' || parent || '_[0-9]{{8}}$')
                         AND to_date(right(c.relname, 8), 'YYYYMMDD') < day
                 LOOP
                     EXECUTE format('DROP TABLE sluice_parts.%I', part);
@@ -210,7 +214,7 @@ def compared(spot: int, bound: str) -> str:
     return _compared(spot, bound, "", gone, after)
 
 
-def functions(schema: str, version: int, other_tables: Iterable[str]) -> list[str]:
+def functions(schema: str, version: int, other_tables: Collection[str]) -> list[str]:
     """Return the statements that make the function for the sealed tables of this version.
     `other_tables` have partitions by day too."""
     sealed = [form.table for form in FORMS if form.since <= version]
@@ -230,6 +234,7 @@ def functions(schema: str, version: int, other_tables: Iterable[str]) -> list[st
         differ=ROWS_DIFFER,
         gone=GONE,
         tables=_named([*sealed, *other_tables]),
+        runs=_named(runs for _, runs, _ in RUNS.values() if runs in other_tables),
     )
     gone_id, gone_at = _gone(f"{schema}.")
     made = _DROP.format(

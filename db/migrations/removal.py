@@ -15,6 +15,12 @@ DROP: Final = "sluice_drop_before(date, text)"
 SHEDDABLE = ("request_bodies", "chunks", "releases")
 """Tables under seals of which the old rows may go alone: what is large, and what no verdict is
 in."""
+RUNS: Final = {
+    "chunks": ("chunk_rows", "chunk_runs", "seq"),
+    "releases": ("release_rows", "release_runs", "number"),
+}
+"""Views with the tables below them: of plain rows, whose partitions have the view's name, and of
+runs of rows; and what names a row within its call."""
 FORGETTABLE = {"histories": "call_id", "reads": "at"}
 """Tables under no seal, by the column that says how old a row is."""
 NO_SEAL, NO_CHECKPOINT, CAME_MEANWHILE, ROWS_DIFFER = -1, -2, -3, -4

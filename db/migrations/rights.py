@@ -7,6 +7,7 @@ Logins get roles, and so only what their process needs. Must not know: SQLAlchem
 from typing import Final
 
 from db.columns import TABLES as SEALED
+from db.migrations.removal import RUNS
 
 WRITER = "sluice_writer"
 """Role of audit writers: may read, insert and make partitions; may not change or delete. Grant it
@@ -30,6 +31,7 @@ BESIDES = {"pages": (REVIEWER, NOTER, PAGES)}
 """Which roles it gets besides."""
 INSERTED = (
     *(table.name for table in SEALED),
+    *(name for rows, runs, _ in RUNS.values() for name in (rows, runs)),
     "seal_rows",
     "seals",
     "checkpoints",

@@ -57,7 +57,7 @@ def make(connection: psycopg.Connection) -> None:
     part of its transaction."""
     schema = _schema_of(connection)
     statements = FILE.read_text(encoding="utf-8").replace("public.", f"{schema}.")
-    for statement in (statements, *sealed.functions(schema, FORM)):
+    for statement in (statements, *sealed.functions(schema, FORM, in_runs=False)):
         connection.execute(statement.encode())
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from db.canonical import FORMS, REDACTED, Form
 from db.locks import PARTITIONS_LOCK, SEAL_LOCK
 from db.migrations import dropping
-from db.migrations.removal import SHEDDABLE
+from db.migrations.removal import RUNS, SHEDDABLE
 
 BESIDE = ("seal_rows", "redactions", "histories", "debug_logs")
 """Tables with partitions by day that seals do not cover."""
@@ -48,7 +48,7 @@ BEGIN
                 INTO taken USING low, high;
             CONTINUE WHEN taken;
             EXECUTE
-                format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
+                format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, {relation}, low, high);
             made := made + 1;
         END LOOP;
     END LOOP;
@@ -79,7 +79,7 @@ BEGIN
         day := first + step;
         part := parent || '_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass(format('sluice_parts.%I', part)) IS NOT NULL;
-        EXECUTE format('LOCK TABLE ONLY {schema}.%I IN ACCESS EXCLUSIVE MODE', parent);
+        EXECUTE format('LOCK TABLE ONLY {schema}.%I IN ACCESS EXCLUSIVE MODE', {relation});
         low := (lpad(to_hex((extract(epoch FROM day::timestamp) * 1000)::bigint), 12, '0') ||
             repeat('0', 20))::uuid;
         high := (lpad(to_hex((extract(epoch FROM (day + 1)::timestamp) * 1000)::bigint), 12, '0') ||
@@ -89,7 +89,7 @@ BEGIN
             INTO taken USING low, high;
         CONTINUE WHEN taken;
         EXECUTE
-            format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, parent, low, high);
+            format('CREATE TABLE sluice_parts.%I PARTITION OF {schema}.%I FOR VALUES FROM (%L) TO (%L)', part, {relation}, low, high);
         made := made + 1;
     END LOOP;
     RETURN made;
@@ -163,7 +163,10 @@ _STEP = """
             WHERE t.call_id = given{but} ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS n = ROW_COUNT;
     total := total + n;
-    UPDATE {schema}.{table} t SET {emptied} WHERE t.call_id = given{but};
+    UPDATE {schema}.{rows} t SET {emptied} WHERE t.call_id = given{but};
+"""
+_STEP_OF_RUNS = """
+    UPDATE {schema}.{runs} t SET ends = '', head = '', tail = '', data = '' WHERE t.call_id = given;
 """
 # The newest seal of each call says in which version its rows are hashed; of a redacted call the
 # salt is gone and the hashes are kept.
@@ -202,16 +205,22 @@ _KEEP_STEP = """
     END IF;"""
 
 
-def functions(schema: str, version: int) -> list[str]:
+def functions(schema: str, version: int, *, in_runs: bool = True) -> list[str]:
     """Return the statements that make the functions for this version; nobody may run them until
-    they get the right."""
+    they get the right. `in_runs`: are there the views of `RUNS`?"""
+    views = RUNS if in_runs else {}
+    beside = (*BESIDE, *(runs for _, runs, _ in views.values()))
     tables = ", ".join(
-        f"'{name}'" for name in (*(form.table for form in FORMS if form.since <= version), *BESIDE)
+        f"'{name}'" for name in (*(form.table for form in FORMS if form.since <= version), *beside)
     )
-    redaction = "".join(_step(schema, form, version) for form in FORMS if form.since <= version)
+    relation = "".join(f" WHEN '{view}' THEN '{rows}'" for view, (rows, *_) in views.items())
+    relation = f"CASE parent{relation} ELSE parent END" if views else "parent"
+    redaction = "".join(
+        _step(schema, form, version, in_runs=in_runs) for form in FORMS if form.since <= version
+    )
     made = [
         *(
-            template.format(schema=schema, lock=PARTITIONS_LOCK, tables=tables)
+            template.format(schema=schema, lock=PARTITIONS_LOCK, tables=tables, relation=relation)
             for template in (_ENSURE_ALL, _ENSURE)
         ),
         _REDACT.format(schema=schema, lock=SEAL_LOCK, steps=redaction),
@@ -222,19 +231,28 @@ def functions(schema: str, version: int) -> list[str]:
             " sluice_keep_digests(text, uuid, uuid) FROM PUBLIC"
         ),
     ]
-    return [*made, *dropping.functions(schema, version, BESIDE)]
+    return [*made, *dropping.functions(schema, version, beside)]
 
 
-def _step(schema: str, form: Form, version: int) -> str:
+def _step(schema: str, form: Form, version: int, *, in_runs: bool) -> str:
     content = form.content[: form.counts[version][1]]
     emptied = ", ".join(
         f"{name} = CASE WHEN t.{name} IS NOT NULL THEN ''::{kind} END" for name, kind in content
     )
     but = f" AND t.kind <> '{REDACTED}'" if form.table == "events" else ""
     hashes = form.contents_sql(version, salt="salt")
+    rows, runs, _ = RUNS.get(form.table, ("", "", "")) if in_runs else ("", "", "")
     made = _STEP.format(
-        schema=schema, table=form.table, key=form.key_sql, hashes=hashes, emptied=emptied, but=but
+        schema=schema,
+        table=form.table,
+        rows=rows or form.table,
+        key=form.key_sql,
+        hashes=hashes,
+        emptied=emptied,
+        but=but,
     )
+    if runs:
+        made += _STEP_OF_RUNS.format(schema=schema, runs=runs)
     return made if content else ""
 
 

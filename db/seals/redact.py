@@ -19,7 +19,14 @@ from db.canonical import FORMS
 from db.connections import conninfo
 from db.filters import created_at, first_id
 from db.migrations.dropping import compared
-from db.migrations.removal import CAME_MEANWHILE, LET_GO, NO_CHECKPOINT, NO_SEAL, ROWS_DIFFER
+from db.migrations.removal import (
+    CAME_MEANWHILE,
+    LET_GO,
+    NO_CHECKPOINT,
+    NO_SEAL,
+    ROWS_DIFFER,
+    RUNS,
+)
 from db.seals.seal import Sealer
 from db.seals.verify_tree import find_dropped
 from db.text import to_column
@@ -270,9 +277,10 @@ def number(
 def _vacuum(connection: psycopg.Connection, call_id: UUID, how: LiteralString) -> None:
     """Clean the tables and indexes that held the rows as they were: until then the old versions are
     there to be read by a tool."""
-    places = [(form.table, form.table) for form in FORMS if form.content]
-    # their rows are gone: of the day of the call
-    places += [(table, of) for table in ("histories", "debug_logs") for of in ("calls", "ends")]
+    places = [(form.table, form.table) for form in FORMS if form.content and form.table not in RUNS]
+    # their rows are gone, or behind a view: of the day of the call
+    others = ("histories", "debug_logs", *RUNS, *(runs for _, runs, _ in RUNS.values()))
+    places += [(table, of) for table in others for of in ("calls", "ends")]
     tables = {
         *connection.execute(_LETTERS),
         *connection.execute(_PUT_BACK, (RESTORED, [form.table for form in FORMS])),

@@ -113,7 +113,7 @@ SELECT call_id, string_agg(h, ''::bytea ORDER BY {form.order}) FROM (
     SELECT t.*, {form.hash_sql(contents)} AS h
     FROM unnest(%(calls)s::uuid[], %(salts)s::bytea[]) AS s (call_id, salt) JOIN {form.table} t
         ON t.call_id = s.call_id {join}
-    WHERE t.call_id BETWEEN %(low)s AND %(high)s
+    WHERE t.call_id BETWEEN %(low)s AND %(high)s AND t.call_id = ANY(%(calls)s)
 ) x GROUP BY call_id
 """.encode()
 

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from db.columns import BY_NAME, CALL_ID, TABLES, CallTable, StoredColumn, columns_of
+from db.migrations.removal import RUNS
 from db.text import search_text, to_column
 from db.write.packing import array, int4s, item, sized, timestamp
 from db.write.packing import column as pack_column
@@ -140,7 +141,14 @@ KINDS: Mapping[type[Any], RowKind] = {
 """Every kind of record. Chunks have a packing of their own: a record of theirs is many rows."""
 CHUNKS = KINDS[ChunksRecord]
 BODIES = _kind(BY_NAME["request_bodies"])
-PARTITIONED = (*BY_NAME, "seal_rows", "redactions", "histories", "debug_logs")
+PARTITIONED = (
+    *BY_NAME,
+    *(runs for _, runs, _ in RUNS.values()),
+    "seal_rows",
+    "redactions",
+    "histories",
+    "debug_logs",
+)
 """The tables of calls, each in daily partitions."""
 
 

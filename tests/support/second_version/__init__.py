@@ -17,7 +17,7 @@ from alembic import op
 from db.migrations import sealed
 from db.migrations.indexing import change_briefly
 
-revision, down_revision = "r0099", "r0006"
+revision, down_revision = "r0099", "r0007"
 
 
 def upgrade():
