@@ -30,7 +30,7 @@ LOGINS = {"gateway": READER, "policy": READER, "audit": WRITER, "pages": READER}
 BESIDES = {"pages": (REVIEWER, NOTER, PAGES)}
 """Which roles it gets besides."""
 INSERTED = (
-    *(table.name for table in SEALED),
+    *(table.name for table in SEALED if table.name not in RUNS),
     *(name for rows, runs, _ in RUNS.values() for name in (rows, runs)),
     "seal_rows",
     "seals",
@@ -67,8 +67,8 @@ RETENTION: Final = (
 _READ = [name for name in TABLES if name not in ("api_keys", "page_sessions")]
 _RIGHTS: dict[str, tuple[str, ...]] = {
     WRITER: (
-        f"SELECT ON {', '.join(_READ)}, call_log, tool_call_log, chunk_log, alembic_version",
-        f"INSERT ON {', '.join(INSERTED)}",
+        f"SELECT ON {', '.join(_READ)}, call_log, tool_call_log, chunk_log, chunks, releases, alembic_version",
+        f"INSERT ON {', '.join((*INSERTED, *RUNS))}",
         (
             "EXECUTE ON FUNCTION sluice_ensure_partitions(date, integer),"
             " sluice_ensure_partitions(date, integer, text), sluice_ensure_reads(date, integer),"
@@ -83,7 +83,7 @@ _RIGHTS: dict[str, tuple[str, ...]] = {
     ),
     READER: (
         (
-            f"SELECT ON {', '.join(_READ)}, call_log, tool_call_log, chunk_log, alembic_version,"
+            f"SELECT ON {', '.join(_READ)}, call_log, tool_call_log, chunk_log, chunks, releases, alembic_version,"
             " api_keys"
         ),
     ),

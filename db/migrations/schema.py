@@ -14,6 +14,7 @@ from db.connections import conninfo
 from db.locks import MIGRATION_LOCK
 from db.migrations import rights, sealed
 from db.migrations.place import FIRST_DAYS, FIRST_MONTHS, SCRIPTS, newest, revisions
+from db.migrations.removal import RUNS
 
 FIRST = "r0001"
 FILE = SCRIPTS / "versions" / f"{FIRST}_schema.sql"
@@ -64,7 +65,7 @@ def make(connection: psycopg.Connection) -> None:
 def drop(connection: psycopg.Connection) -> None:
     """Drop all of it, with all rows."""
     connection.execute(
-        _DROP.format(tables=", ".join(f"'{name}'" for name in rights.TABLES)).encode()
+        _DROP.format(tables=", ".join(f"'{name}'" for name in (*rights.TABLES, *RUNS))).encode()
     )
 
 

@@ -3,7 +3,7 @@ not fit is never dropped silently.
 
 The same record twice is a no-op. The same key with other content is a conflict: the first row
 stays, the other becomes an event of the call (`db.write.conflicts`). Rows are inserted plainly,
-which fails if one exists. Only then are existing rows skipped, and conflicts found by comparing
+which fails if one exists; chunks and releases in runs (`db.write.runs`), likewise. Only then are existing rows skipped, and conflicts found by comparing
 columns: exact, and free in the ordinary case. If a record of the batch fits no row, the batch is
 made to fit (`db.write.fit_columns`). Records that cannot be made to fit are known before PostgreSQL
 is asked: one statement sets them aside as dead letters, with bytes and reason, and the others are
@@ -18,7 +18,7 @@ import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import LiteralString
+from typing import LiteralString, NamedTuple
 from uuid import UUID
 
 import psycopg
@@ -30,9 +30,10 @@ from db.write.lookups import AuditLookups
 from db.write.packing import Packed, column
 from db.write.pipeline import Statement
 from db.write.rows import IS_REDACTED, Rows, pack, uuid_of
+from db.write.runs import IN_RUNS, Twice, locks, run_statements
 from protocol.bounds import MAX_TRIED_RECORDS
 from protocol.errors import AuditUnavailable
-from protocol.records import Record, ToolCallRecord, call_ids, encode_records
+from protocol.records import ChunksRecord, Record, ToolCallRecord, call_ids, encode_records
 
 MAX_REASON = 1000
 MAX_TRIED = MAX_TRIED_RECORDS
@@ -44,6 +45,8 @@ _DATA_ERRORS = (
     psycopg.IntegrityError,
     psycopg.errors.ProgramLimitExceeded,
 )
+_TAKEN = (psycopg.errors.UniqueViolation, psycopg.errors.NotNullViolation)
+"""What a row says whose key is taken, and a run that has none because its place is."""
 _PACK_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, struct.error)
 _DEAD_LETTER: LiteralString = f"""
 INSERT INTO dead_letters (sha256, call_id, kind, raw, reason)
@@ -91,6 +94,16 @@ class Conflicts:
         lost = {c.key for c in self.conflicts if c.table == "tool_calls"}
         lost |= {_key(r) for r in self.refused if isinstance(r, ToolCallRecord)}
         return [r for r in records if isinstance(r, ToolCallRecord) and _key(r) not in lost]
+
+
+class _Batch(NamedTuple):
+    """Packed records."""
+
+    tables: list[Rows]
+    stored: list[Record]
+    """Those that are stored in runs where they are new."""
+    runs: list[Statement] | None
+    """What does that; None where they cannot all be new."""
 
 
 @dataclass(slots=True)
@@ -200,13 +213,13 @@ class AuditInserter(AuditLookups):
             for call_id, body in bodies.items():
                 await self._insert_halving([], outcome, letters, {call_id: body})
             if look:
-                await self._insert_packed([], outcome, look)
+                await self._insert_packed(self._pack([], {}), outcome, look)
         if letters:
             await self._set_aside(letters)
 
-    def _pack(self, records: Sequence[Record], bodies: Mapping[str, bytes]) -> list[Rows]:
+    def _pack(self, records: Sequence[Record], bodies: Mapping[str, bytes]) -> _Batch:
         """As `db.write.rows.pack`, but calls that are known to be redacted as their redaction would
-        leave them."""
+        leave them. Raises the same."""
         if self._redacted:
             records = [
                 emptied(record) if record.call_id in self._redacted else record
@@ -216,7 +229,12 @@ class AuditInserter(AuditLookups):
                 call_id: b"" if call_id in self._redacted else body
                 for call_id, body in bodies.items()
             }
-        return pack(records, bodies)
+        stored = [record for record in records if type(record) in IN_RUNS]
+        tables = pack([record for record in records if type(record) not in IN_RUNS], bodies)
+        try:
+            return _Batch(tables, stored, run_statements(stored))
+        except Twice:
+            return _Batch(tables, stored, None)
 
     async def _insert_halving(
         self,
@@ -238,18 +256,25 @@ class AuditInserter(AuditLookups):
             await self._insert_halving(records[middle:], outcome, letters)
 
     async def _insert_packed(
-        self, tables: list[Rows], outcome: Conflicts, look: list[Statement]
+        self, batch: _Batch, outcome: Conflicts, look: list[Statement]
     ) -> None:
         """All tables in one transaction, then the look, in one round trip; the comparison only when
         rows were there already."""
         await self._connected()
-        try:
-            inserted = await self._run_all(
-                [Statement(rows.kind.insert, rows.columns) for rows in tables], look, outcome
-            )
-        except psycopg.errors.UniqueViolation:
+        is_new = False
+        if batch.runs is not None:
+            inserts = [Statement(rows.kind.insert, rows.columns) for rows in batch.tables]
+            with contextlib.suppress(*_TAKEN):
+                await self._run_all([*batch.runs, *inserts], look, outcome)
+                is_new = True
+        tables = batch.tables
+        if is_new:
+            inserted = [*(rows.count for rows in tables), *map(_count, batch.stored)]
+        else:
             # nothing of it went in: a writer or a worker that died had written some of it
-            inserted = await self._run_all(_new_rows(tables), [], outcome)
+            tables, locked = [*tables, *pack(batch.stored, {})], locks(batch.stored)
+            inserted = await self._run_all([*locked, *_new_rows(tables)], [], outcome)
+            inserted = inserted[len(locked) :]
             outcome.conflicts += await self._keep_conflicts(
                 [rows for rows, new in zip(tables, inserted, strict=True) if new < rows.count]
             )
@@ -264,7 +289,9 @@ class AuditInserter(AuditLookups):
             read_conflict(rows.kind, row)
             for rows in tables
             for row in await self._answered(
-                self._fetched(rows.kind.compare, list(map(Packed, rows.columns)))
+                self._fetched(
+                    rows.kind.compare, list(map(Packed, rows.kind.compare_values(rows.columns)))
+                )
             )
         ]
         if conflicts:
@@ -318,6 +345,10 @@ class AuditInserter(AuditLookups):
             [letter.kind for letter in letters],
         )
         await connection.execute(_DEAD_LETTER, (digests, *texts, raws, reasons))
+
+
+def _count(record: Record) -> int:
+    return len(record.raw) if isinstance(record, ChunksRecord) else 1
 
 
 def _new_rows(tables: Sequence[Rows]) -> list[Statement]:

@@ -54,8 +54,16 @@ class RowKind:
 
     @cached_property
     def insert_new(self) -> str:
-        """The same, but rows that are there already are left alone."""
-        return f"{self.insert} ON CONFLICT DO NOTHING"
+        """The same, but rows that are there already are left alone, and those that are in a run."""
+        if self.table not in RUNS:
+            return f"{self.insert} ON CONFLICT DO NOTHING"
+        rows, runs, key = RUNS[self.table]
+        arrays = ", ".join(f"${i}::{column.kind}[]" for i, column in enumerate(self.columns, 1))
+        return (
+            f"INSERT INTO {rows} ({self._names}) SELECT v.* FROM unnest({arrays}) v ({self._names})"
+            f" WHERE (SELECT r.last >= v.{key} FROM {runs} r WHERE r.call_id = v.call_id AND"
+            f" r.{key} <= v.{key} ORDER BY r.{key} DESC LIMIT 1) IS NOT TRUE ON CONFLICT DO NOTHING"
+        )
 
     @property
     def compared(self) -> tuple[StoredColumn, ...]:
@@ -85,12 +93,19 @@ class RowKind:
             else f"{theirs} IS DISTINCT FROM {ours}"
         )
         same_key = " AND ".join(f't."{name}" = v."{name}"' for name in self.key)
+        if self.table in RUNS:
+            # a view opens all of which it is not told that they are not asked for
+            same_key += f" AND t.{CALL_ID} = ANY(%b::uuid[])"
         where = differs if content else "false"
         row = ", ".join(f'v."{column.name}"' for column in self.compared)
         return (
             f"SELECT {row} FROM unnest({arrays}) AS v ({self._names}) JOIN {self.table} t ON"
             f" {same_key} WHERE {where}"
         )
+
+    def compare_values(self, columns: Sequence[bytes]) -> list[bytes]:
+        """Return the parameters of `compare` for packed columns."""
+        return [*columns, *columns[:1]] if self.table in RUNS else list(columns)
 
 
 @dataclass(frozen=True)
