@@ -462,9 +462,9 @@ def test_a_redis_user_shared_by_all_roles_is_warned_about(patient: Patient, redi
     ("wide", "back", "sentence"),
     [
         (
-            "GRANT UPDATE ON chunks TO sluice_audit",
-            "REVOKE UPDATE ON chunks FROM sluice_audit",
-            "sluice_audit may change or delete rows of chunks",
+            "GRANT UPDATE ON chunk_rows TO sluice_audit",
+            "REVOKE UPDATE ON chunk_rows FROM sluice_audit",
+            "sluice_audit may change or delete rows of chunk_rows",
         ),
         (
             "GRANT INSERT ON ends TO sluice_gateway",

@@ -231,8 +231,8 @@ async def test_d9_a_partition_that_cannot_be_made_is_in_the_log_and_the_doctor_l
         await wait_until(lambda: health.partitions(url) == [], what="a week of partitions")
     rows(
         url,
-        "DO $$ BEGIN EXECUTE 'DROP TABLE sluice_parts.chunks_' || to_char(now() AT TIME ZONE 'UTC'"
+        "DO $$ BEGIN EXECUTE 'DROP TABLE sluice_parts.chunk_runs_' || to_char(now() AT TIME ZONE 'UTC'"
         " + interval '1 day', 'YYYYMMDD'); END $$",
     )
     [(state, sentence)] = health.partitions(url)
-    assert state == "failed" and "1 of the partitions" in sentence and "(chunks)" in sentence
+    assert state == "failed" and "1 of the partitions" in sentence and "(chunk_runs)" in sentence

@@ -132,7 +132,7 @@ async def test_d6_a_full_disk(
     rows(url, f"CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
     rows(
         url,
-        "CREATE TRIGGER full_disk BEFORE INSERT ON chunks FOR EACH ROW EXECUTE FUNCTION"
+        "CREATE TRIGGER full_disk BEFORE INSERT ON chunk_runs FOR EACH ROW EXECUTE FUNCTION"
         " full_disk()",
     )
     async with writing(redis_url, url) as writer:
@@ -147,7 +147,7 @@ async def test_d6_a_full_disk(
         assert rows(
             url, "SELECT (SELECT count(*) FROM calls) + (SELECT count(*) FROM dead_letters)"
         ) == [(0,)]
-        rows(url, "DROP TRIGGER full_disk ON chunks")
+        rows(url, "DROP TRIGGER full_disk ON chunk_runs")
         began = time.monotonic()
         await wait_until(
             lambda: store.xlen(layout.audit_key(0)) == 0, timeout_s=20, what="catch-up"

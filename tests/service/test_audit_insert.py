@@ -204,7 +204,7 @@ async def test_partitions_are_made_without_a_deadlock_with_readers(
     await inserter.ensure_partitions("2031-03-01", 1)
     assert rows(
         url, "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE '%%_20310301'"
-    ) == [(17,)]
+    ) == [(19,)]
 
 
 @pytest.mark.case("D5")
@@ -571,7 +571,7 @@ async def test_rows_go_to_the_partition_of_the_calls_day_and_strays_to_the_defau
     url: str, inserter: AuditInserter
 ) -> None:
     day = datetime(2031, 3, 1, tzinfo=UTC)
-    assert await inserter.ensure_partitions("2031-03-01", 2) == 34
+    assert await inserter.ensure_partitions("2031-03-01", 2) == 38
     assert await inserter.ensure_partitions("2031-03-01", 2) == 0
     edges = {
         0: "calls_20310301",
@@ -586,7 +586,7 @@ async def test_rows_go_to_the_partition_of_the_calls_day_and_strays_to_the_defau
             (f"sluice_parts.{partition}",)
         ]
     assert await inserter.default_rows() == 1
-    assert await inserter.ensure_partitions("2031-03-02", 2) == 16, (
+    assert await inserter.ensure_partitions("2031-03-02", 2) == 18, (
         "a day with strays in one table stays in the default there"
     )
 
@@ -600,7 +600,7 @@ async def test_the_writer_role_can_insert_and_make_partitions_and_nothing_else(
             connection.execute(f"SET ROLE {role}".encode())
             connection.execute("SELECT * FROM tool_call_log")
             statements = [
-                "UPDATE chunks SET verdict = 'allow'",
+                "UPDATE chunk_rows SET verdict = 'allow'",
                 "DELETE FROM ends",
                 "TRUNCATE calls",
                 "DROP TABLE events",
@@ -654,14 +654,14 @@ async def test_a_full_disk_is_unavailable_and_not_a_dead_letter(
     rows(url, f"CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
     rows(
         url,
-        "CREATE TRIGGER full_disk BEFORE INSERT ON chunks FOR EACH ROW EXECUTE FUNCTION"
+        "CREATE TRIGGER full_disk BEFORE INSERT ON chunk_runs FOR EACH ROW EXECUTE FUNCTION"
         " full_disk()",
     )
     call = call_id()
     with pytest.raises(AuditUnavailable):
         await inserter.insert(whole_call(call), {})
     assert counts(url) == {"calls": 0, "chunks": 0, "tool_calls": 0, "ends": 0, "dead_letters": 0}
-    rows(url, "DROP TRIGGER full_disk ON chunks")
+    rows(url, "DROP TRIGGER full_disk ON chunk_runs")
     assert (await inserter.insert(whole_call(call), {})).rows == 11
 
 

@@ -20,7 +20,7 @@ from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry, Relayed
 from tests.support.checks.reading import insert
-from tests.support.checks.record import rows
+from tests.support.checks.record import let_views_change, rows
 from tests.support.checks.sums import BODY, summed_call
 from tests.support.waiting import wait_until
 from workers.audit.ended_calls import EndedCalls
@@ -131,6 +131,7 @@ async def test_a_record_that_is_set_back_is_looked_at_again(
     entry = await name(redis, call)
     await until(lambda: read_to(ended, inserter, 0, entry), what="looked up once")
     assert not ended._missed and holes(url, call) == []
+    let_views_change(url)
     for table in ("calls", "chunks", "releases", "ends"):
         rows(url, f"DELETE FROM {table} WHERE call_id = %s", call)
     assert await looked_up_twice(ended, inserter, redis) == [UUID(call)]

@@ -37,7 +37,7 @@ from sluice.check.doctor import check_database_live
 from streams.clock import ClockWatch
 from streams.metrics import ProcessFigures
 from tests.support.checks.reading import insert
-from tests.support.checks.record import call_id, rows
+from tests.support.checks.record import call_id, let_views_change, rows
 from tests.support.checks.sealed import verified
 from tests.support.checks.sums import BODY, summed_call
 from tests.support.waiting import wait_until
@@ -192,6 +192,7 @@ def test_a_hole_that_whoever_sealed_did_not_see_is_found_by_verification(
     """Whoever sealed did not know the sums, or somebody who may change everything made seals anew:
     the call is incomplete all the same."""
     call = put(url, summed_call(call_id()))
+    let_views_change(url)
     rows(url, "DELETE FROM chunks WHERE call_id = %s AND seq = 2", call)
     rows(url, "DELETE FROM seals")
     rows(url, "DELETE FROM seal_rows")

@@ -17,6 +17,7 @@ from db.agreed_time import TELL, clocks
 from db.connections import conninfo
 from db.engine import engine_url
 from db.migrations.migrate import upgrade
+from db.migrations.removal import RUNS
 from protocol.records import (
     AttemptRecord,
     BlockRecord,
@@ -272,3 +273,32 @@ def rows(url: str, query: str, *values: object) -> list[Any]:
         connection.execute(TELL.encode(), (clocks(time.time()),))
         cursor = connection.execute(query.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
+
+
+_CHANGE = """
+CREATE OR REPLACE FUNCTION change_{view}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM {runs} r WHERE r.call_id = OLD.call_id) THEN
+        CREATE TEMPORARY TABLE opened ON COMMIT DROP AS SELECT * FROM {view} t
+            WHERE t.call_id = OLD.call_id;
+        DELETE FROM {runs} r WHERE r.call_id = OLD.call_id;
+        INSERT INTO {rows} SELECT * FROM opened ON CONFLICT DO NOTHING;
+        DROP TABLE opened;
+    END IF;
+    DELETE FROM {rows} t WHERE t.call_id = OLD.call_id AND t.{key} = OLD.{key};
+    IF TG_OP = 'UPDATE' THEN
+        INSERT INTO {rows} SELECT NEW.*;
+        RETURN NEW;
+    END IF;
+    RETURN OLD;
+END
+$$;
+CREATE OR REPLACE TRIGGER {view}_change INSTEAD OF UPDATE OR DELETE ON {view} FOR EACH ROW
+    EXECUTE FUNCTION change_{view}();
+"""
+
+
+def let_views_change(url: str) -> None:
+    """Let a test change and delete chunks and releases one by one, though they lie in runs."""
+    for view, (plain, runs, key) in RUNS.items():
+        rows(url, _CHANGE.format(view=view, rows=plain, runs=runs, key=key))

@@ -32,6 +32,7 @@ from tests.support.checks.record import (
     chunks_record,
     fresh_database,
     judgement_record,
+    let_views_change,
     now_ms,
     release_record,
     tool_call_record,
@@ -155,6 +156,7 @@ def fill(
 ) -> Log:
     """Insert, seal and write checkpoints. Calls are a millisecond apart, so that their order is
     known."""
+    let_views_change(url)
     log = Log(url)
     at = now_ms() - days_ago * DAY_MS
     with Sealer(url, key=key) as sealer:
