@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from db.canonical import FORMS, VERSION
 from db.connections import conninfo
 from db.filters import first_id
+from db.migrations.removal import RUNS
 from db.seals.archive import archive_day
 from db.seals.findings import Damage
 from db.seals.seal import Sealer
@@ -313,7 +314,7 @@ def cells(url: str) -> list[tuple[str, str, str, list[tuple[str, Any]]]]:
                 " ORDER BY 1",
                 table,
             )
-        ]
+        ] or ["call_id", RUNS[table][2]]
         for values in rows(url, f"SELECT {', '.join(key)} FROM {table} ORDER BY {', '.join(key)}"):
             found += [
                 (table, column, kind, list(zip(key, values, strict=True)))
