@@ -30,7 +30,10 @@ def upgrade() -> None:
     connection = op.get_bind().connection.driver_connection
     schema = connection.execute("SELECT quote_ident(current_schema())").fetchone()[0]
     made = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
-    for statement in (made.replace("public.", f"{schema}."), *sealed.functions(schema, _FORM, in_runs=False)):
+    for statement in (
+        made.replace("public.", f"{schema}."),
+        *sealed.functions(schema, _FORM, in_runs=False),
+    ):
         connection.execute(statement.encode())
 
 
