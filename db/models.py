@@ -21,6 +21,7 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    MetaData,
     Table,
     Text,
     Uuid,
@@ -58,9 +59,11 @@ class _Columns(DeclarativeAttributeIntercept):
         def __getattr__(cls, name: str) -> InstrumentedAttribute[Any]: ...
 
 
-def _table(name: str, *indexes: Index, stored_as: str = "") -> FromClause:
+def _table(
+    name: str, *indexes: Index, stored_as: str = "", metadata: MetaData = Base.metadata
+) -> FromClause:
     """A table with the columns that its record declares (`db.columns`). `stored_as`: where its name
-    is that of a view."""
+    is that of a view, which is in a `metadata` of its own: no migration makes it of a model."""
     columns: list[Column[Any]] = [Column("call_id", Uuid, primary_key=True)]
     for stored in BY_NAME[name].columns:
         is_key = stored.mark.is_key
@@ -75,11 +78,14 @@ def _table(name: str, *indexes: Index, stored_as: str = "") -> FromClause:
         )
     return Table(
         stored_as or name,
-        Base.metadata,
+        metadata,
         *columns,
         *indexes,
         postgresql_partition_by="RANGE (call_id)",
     )
+
+
+_VIEWS = MetaData()
 
 
 class CallRow(Base, metaclass=_Columns):
@@ -104,17 +110,21 @@ class RequestBody(Base, metaclass=_Columns):
 class ChunkRow(Base, metaclass=_Columns):
     """One upstream event as it came, with what was known of its verdict when it was processed.
 
-    The view `chunks` has these and those in runs.
+    A view of rows and runs.
     """
 
-    __table__ = _table("chunks", stored_as="chunk_rows")
+    __table__ = _table("chunks", metadata=_VIEWS)
 
 
 class ReleaseRow(Base, metaclass=_Columns):
     """Bytes handed to the client: session outputs `number` to `number_next` - 1, covering chunks up
-    to `seq`. The view `releases` likewise."""
+    to `seq`. A view, likewise."""
 
-    __table__ = _table("releases", stored_as="release_rows")
+    __table__ = _table("releases", metadata=_VIEWS)
+
+
+_table("chunks", stored_as="chunk_rows")
+_table("releases", stored_as="release_rows")
 
 
 class ChunkRun(Base):

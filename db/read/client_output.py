@@ -23,18 +23,20 @@ from protocol.dialects.table import CLIENTS, DEFAULT
 from protocol.records import to_bytes
 
 END = 2**31
-_CHUNK: LiteralString = (
-    "(SELECT max(k.seq) FROM chunks k WHERE k.call_id = :call AND k.seq <= {seq})"
-)
+# of the tables and not of the view: their indexes find it
+_CHUNK: LiteralString = """(SELECT greatest(
+    (SELECT max(k.seq) FROM chunk_rows k WHERE k.call_id = :call AND k.seq <= {seq}),
+    (SELECT least(k.last, {seq}) FROM chunk_runs k WHERE k.call_id = :call AND k.seq <= {seq}
+        ORDER BY k.seq DESC LIMIT 1)))"""
 _PLACE: LiteralString = "WHERE w.chunk = ANY (CAST(:seqs AS integer[])) OR (CAST(:first AS boolean) AND w.chunk IS NULL)"
 _RELEASES: LiteralString = f"""
 SELECT * FROM (
     SELECT 'release' AS kind, r.number, r.number_next, r.seq, r.at, substring(r.payload
         FROM 1 FOR CAST(:most AS integer)) AS payload,
         octet_length(r.payload) AS size, r.sha256, {_CHUNK.format(seq="r.seq")} AS chunk,
-        (SELECT p.at FROM releases p WHERE p.call_id = :call AND p.number < r.number
-            ORDER BY p.number DESC LIMIT 1) AS since
-    FROM releases r WHERE r.call_id = :call AND r.seq >= CAST(:low AS integer) AND r.seq < coalesce(
+        p.since
+    FROM releases r JOIN (SELECT number, lag(at) OVER (ORDER BY number) AS since FROM releases
+        WHERE call_id = :call) p USING (number) WHERE r.call_id = :call AND r.seq >= CAST(:low AS integer) AND r.seq < coalesce(
         (SELECT min(k.seq) FROM chunks k WHERE k.call_id = :call
             AND k.seq > CAST(:last AS integer)), CAST({END} AS bigint))
 ) w {_PLACE} ORDER BY w.number
