@@ -8,6 +8,7 @@ tables are those that its records declare (`protocol.records`).
 """
 
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -60,10 +61,15 @@ class _Columns(DeclarativeAttributeIntercept):
 
 
 def _table(
-    name: str, *indexes: Index, stored_as: str = "", metadata: MetaData = Base.metadata
+    name: str,
+    *indexes: Index,
+    by: str = "",
+    stored_as: str = "",
+    metadata: MetaData = Base.metadata,
 ) -> FromClause:
-    """A table with the columns that its record declares (`db.columns`). `stored_as`: where its name
-    is that of a view, which is in a `metadata` of its own: no migration makes it of a model."""
+    """A table with the columns that its record declares (`db.columns`), indexed by each column of
+    `by` and the call. `stored_as`: where its name is that of a view, which is in a `metadata` of
+    its own: no migration makes it of a model."""
     columns: list[Column[Any]] = [Column("call_id", Uuid, primary_key=True)]
     for stored in BY_NAME[name].columns:
         is_key = stored.mark.is_key
@@ -76,10 +82,12 @@ def _table(
                 nullable=stored.is_nullable,
             )
         )
+    listed = [Index(f"{name}_{column}_idx", column, "call_id") for column in by.split()]
     return Table(
         stored_as or name,
         metadata,
         *columns,
+        *listed,
         *indexes,
         postgresql_partition_by="RANGE (call_id)",
     )
@@ -93,11 +101,8 @@ class CallRow(Base, metaclass=_Columns):
 
     __table__ = _table(
         "calls",
-        Index("calls_session_idx", "session", "call_id"),
-        Index("calls_key_idx", "key", "call_id"),
-        Index("calls_key_id_idx", "key_id", "call_id"),
-        Index("calls_model_idx", "model", "call_id"),
-        Index("calls_policy_idx", "policy", "call_id"),
+        Index("calls_team_idx", "team", "call_id", postgresql_where=text("team IS NOT NULL")),
+        by="session key key_id model policy",
     )
 
 
@@ -172,7 +177,6 @@ class BlockRow(Base, metaclass=_Columns):
 
     __table__ = _table(
         "blocks",
-        Index("blocks_verdict_idx", "verdict", "call_id"),
         Index("blocks_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         Index(
             "blocks_later_idx",
@@ -187,6 +191,7 @@ class BlockRow(Base, metaclass=_Columns):
             postgresql_using="gin",
             postgresql_where=REFUSED,
         ),
+        by="verdict",
     )
 
 
@@ -196,11 +201,7 @@ class ToolCallRow(Base, metaclass=_Columns):
 
     __table__ = _table(
         "tool_calls",
-        Index("tool_calls_name_idx", "name", "call_id"),
         Index("tool_calls_search_idx", "search", postgresql_using="gin"),
-        Index("tool_calls_tool_call_id_idx", "tool_call_id", "call_id"),
-        Index("tool_calls_verdict_idx", "verdict", "call_id"),
-        Index("tool_calls_policy_idx", "policy", "call_id"),
         Index("tool_calls_refused_idx", "call_id", "block", postgresql_where=REFUSED),
         Index(
             "tool_calls_search_refused_idx",
@@ -208,6 +209,7 @@ class ToolCallRow(Base, metaclass=_Columns):
             postgresql_using="gin",
             postgresql_where=REFUSED,
         ),
+        by="name tool_call_id verdict policy",
     )
 
 
@@ -220,7 +222,7 @@ class ToolRelease(Base, metaclass=_Columns):
 class JudgementRow(Base, metaclass=_Columns):
     """A judge's answer, for allows too; the highest `step` of a block is the last one asked."""
 
-    __table__ = _table("judgements", Index("judgements_policy_idx", "policy", "call_id"))
+    __table__ = _table("judgements", by="policy")
 
 
 class End(Base, metaclass=_Columns):
@@ -406,6 +408,9 @@ class AuditReview(Base):
     note: Mapped[str]
 
 
+_later_sum = partial(mapped_column, BigInteger, server_default="0")
+
+
 class UsageHour(Base):
     """Sums of the calls that began in an hour, by key, model, policy and revision. Only
     `sluice_roll_up` writes here."""
@@ -439,10 +444,10 @@ class UsageHour(Base):
     judge_over: Mapped[int] = mapped_column(BigInteger)
     judge_ms_sum: Mapped[int] = mapped_column(BigInteger)
     team: Mapped[str] = mapped_column(server_default="")
-    cost_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    judge_nanousd: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    unpriced: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    estimated: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    cost_nanousd: Mapped[int] = _later_sum()
+    judge_nanousd: Mapped[int] = _later_sum()
+    unpriced: Mapped[int] = _later_sum()
+    estimated: Mapped[int] = _later_sum()
 
 
 class JudgeHour(Base):

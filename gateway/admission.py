@@ -15,7 +15,8 @@ from typing import Literal
 
 from protocol.bounds import BEGINNING_BYTES, BEGINNING_CALLS
 from protocol.errors import Overloaded, RateLimited
-from settings.config import Key, Limits
+from settings.config import Key
+from settings.limits import Limits
 from streams.round_robin import RoundRobin
 
 OTHERS_S = 60.0

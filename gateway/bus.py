@@ -19,7 +19,7 @@ from gateway.strict_commits import CommitGate
 from gateway.unrecorded_calls import UnrecordedCalls
 from protocol.dialects.table import DEFAULT
 from protocol.errors import Overloaded, StreamConnectionLost, StreamError, StreamProtocolError
-from settings.config import Limits
+from settings.limits import Limits
 from streams import layout
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 from streams.debug_lines import DebugLines

@@ -18,7 +18,7 @@ from gateway.strict_commits import CommitGate
 from gateway.unrecorded_calls import UnrecordedCalls
 from protocol.errors import StreamConnectionLost
 from protocol.records import STREAM_LOST
-from settings.config import Limits
+from settings.limits import Limits
 from streams import fitness, layout, scripts
 from streams.clock import ClockWatch
 from streams.connection import NOT_AN_ANSWER, Connection, RedisError

@@ -80,7 +80,7 @@ class Relay:
             ]
             head += [
                 (k.encode(), v.encode("latin-1", "replace"))
-                for k, v in {**call.upstream_headers, **call.order.headers}.items()
+                for k, v in {**call.order.upstream_headers, **call.order.headers}.items()
             ]
             if last:
                 head.append((b"content-length", str(len(data)).encode()))

@@ -16,7 +16,6 @@ from db.keyring import KeyRing, refusal
 from gateway import descriptors, index_page, listing, timers
 from gateway.admission import Admission
 from gateway.asgi import Message, Receive, Scope, Send
-from gateway.budgets import Budgets
 from gateway.bus import Bus
 from gateway.call.allowed_calls import AllowedCalls
 from gateway.call.calls import OpenCall
@@ -34,12 +33,13 @@ from gateway.call.traffic_lines import TrafficLines
 from gateway.debug_choice import Switches
 from gateway.http_limits import LINK, Link
 from gateway.policy_sets import PolicySets
+from gateway.quotas.budgets import Quotas
+from gateway.quotas.requests import with_headers
 from gateway.ready_and_metrics import Status
 from gateway.record.audit_proxy import AuditDoor, auditor_of, is_audit
 from gateway.record.pages_proxy import LOGIN, PagesRelay, is_page
 from gateway.refusal_counts import Refusals
 from gateway.relay import ClientGone, Relay, respond, respond_error
-from gateway.request_quota import RequestQuota, with_headers
 from gateway.upstream import Upstreams
 from protocol import unknown_paths
 from protocol.bounds import (
@@ -111,8 +111,7 @@ class Gateway:
         self._ended = NotedCalls(bus.figures)
         self._served, self._retries = client_paths(), config.tries_again
         self._admission = Admission(self.limits, most_calls=descriptors.most_calls(config))
-        self._quota = RequestQuota(bus.redis, config.budgets)
-        self._budgets = Budgets(bus.redis, config.budgets, self.limits.call_s)
+        self._quotas = Quotas(bus.redis, config.budgets, self.limits.call_s)
         self._most_connections = descriptors.limit() - descriptors.reserved(config)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -315,11 +314,11 @@ class Gateway:
                 send = GzipSend(send) if is_gzip else send
                 await self._serve_begun(start, call, receive, send, link)
                 return
-            call.budget = self._budgets.of(key, start)
+            call.budget = self._quotas.budgets.of(key, start)
             if call.budget is not None:
                 numbers = {**start.numbers, layout.BUDGETED: 1}
                 start = msgspec.structs.replace(start, numbers=numbers)
-            async with self._quota.counting(key, call) as left:
+            async with self._quotas.requests.counting(key, call) as left:
                 send = with_headers(send, left, call)
                 send = GzipSend(send) if is_gzip else send
                 await self._serve_begun(start, call, receive, send, link)

@@ -9,7 +9,7 @@ import logging
 import time
 
 from protocol.errors import KEY_MEMORY_S, Overloaded, key_memory
-from settings.config import Limits
+from settings.limits import Limits
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.layout import Start

@@ -6,7 +6,7 @@ import time
 from gateway.bus import Bus
 from gateway.policy_sets import PolicySets
 from protocol.errors import AuditUnavailable, Overloaded, StreamConnectionLost, StreamTimeout
-from settings.config import Limits
+from settings.limits import Limits
 
 
 async def watch(bus: Bus, limits: Limits, sets: PolicySets) -> None:

@@ -114,7 +114,7 @@ class Upstreams:
         but cancellation. Without what its budgets have to hold, a call fails instead."""
         if call.budget is not None and not await call.budget.takes(call, dispatch):
             return
-        call.appender.is_answering, call.upstream_headers = True, {}
+        call.appender.is_answering, call.order.upstream_headers = True, {}
         if self._repeats is not None:
             self._repeats.count(time.monotonic())
             if dispatch.wait_ms:
@@ -129,6 +129,7 @@ class Upstreams:
             self._bus.figures.add(Total.UPSTREAM_ATTEMPTS, dispatch.upstream, "refused")
             self._append(call, "failed", text=errors_wire.REPEAT_REFUSED)
             return
+        self._bus.figures.add(Total.UPSTREAM_ATTEMPTS, dispatch.upstream, "made")
         held = [call.key]
 
         def leave() -> None:
@@ -143,8 +144,6 @@ class Upstreams:
     async def _send_once(
         self, call: OpenCall, dispatch: Dispatch, when_begun: Callable[[], None] | None = None
     ) -> None:
-        kind = "again" if dispatch.attempt else "first"
-        self._bus.figures.add(Total.UPSTREAM_ATTEMPTS, dispatch.upstream, kind)
         try:
             await self._send(call, dispatch, when_begun)
             return

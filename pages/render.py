@@ -17,8 +17,8 @@ from pages.assets import address
 from pages.escape import beginning, coloured, exact, moment, seen, spelled, text_of
 from pages.page import Page, PageRequest
 from pages.pretty import pretty
-from protocol.prices import dollars
 from protocol.reasons import worded
+from protocol.usage.prices import dollars
 from settings.defaults import VERSION
 
 CELL = 160

@@ -329,8 +329,8 @@ class AttemptRecord(
     """One upstream answer to a request of the call. Key: (call_id, segment, attempt). Only calls
     that were sent more than once have them.
 
-    `kind` says what it was made for (`first`, `retry`, `defer`, `continue`), `first_seq` and `end_seq` which
-    chunks are its own; `chosen`: it went out.
+    `kind` says what it was made for (`first`, `retry`, `defer`, `continue`), `first_seq` and
+    `end_seq` which chunks are its own; `chosen`: it went out.
     """
 
     table: ClassVar[str] = "attempts"
@@ -354,7 +354,7 @@ class AttemptRecord(
     """From when it was to be sent to its end."""
     retry_after_ms: Annotated[int | None, Column(since=2)] = None
     """What the upstream asked to wait, up to a minute."""
-    cost_nano: Annotated[int | None, Column("int8", since=2)] = None
+    cost_nanousd: Annotated[int | None, Column("int8", since=2)] = None
     """What it cost."""
 
 

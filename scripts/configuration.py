@@ -41,7 +41,6 @@ from settings.config import (
     Beta,
     Config,
     Key,
-    Limits,
     ModelName,
     ModelRoute,
     Name,
@@ -50,6 +49,7 @@ from settings.config import (
     Price,
     Unmodelled,
 )
+from settings.limits import Limits
 from settings.login import Claim, LoginSettings, Oidc
 from settings.pages import Pages
 from settings.retention import Retention

@@ -104,7 +104,10 @@ PANELS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "Seals": ("min(sluice_checkpoint_age_seconds)", "max(sluice_unsealed_calls)"),
     },
-    "Money": {"Tokens a second": (rate("sluice_tokens_total", "route, kind"),)},
+    "Money": {
+        "Tokens a second": (rate("sluice_tokens_total", "route, kind"),),
+        "US dollars an hour": (f"3.6e-6 * {rate('sluice_cost_nanousd_total', 'route, of')}",),
+    },
     "Processes": {
         "Memory": ("sum by (role) (process_resident_memory_bytes)",),
         "CPU": ("sum by (role) (rate(process_cpu_seconds_total[1m]))",),

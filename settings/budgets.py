@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from protocol.bounds import MAX_REQUESTS_MINUTE
-from protocol.prices import NANO, Price, Rates
+from protocol.usage.prices import NANO, Rates, TokenPrices
 
 MOST = 2**53 - 1
 """The largest limit, in tokens or nano-dollars: Redis' scripts count exactly up to it."""
@@ -80,11 +80,11 @@ class ModelPrice(_Strict):
     """Input written to a cache. Unset: as `input`."""
 
     @property
-    def price(self) -> Price:
+    def price(self) -> TokenPrices:
         """The same as costs are computed with; fractions of a millionth of a dollar are rounded
         up."""
         read, write = (self.input if p is None else p for p in (self.cache_read, self.cache_write))
-        return Price(
+        return TokenPrices(
             Rates(*(-int(-p * 10**6 // 1) for p in (self.input, read, write, self.output)))
         )
 

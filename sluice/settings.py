@@ -72,6 +72,15 @@ COMPOSE = {
     ),
     "OPENAI_API_KEY": ("Provider keys, as `api_key_env` in the configuration file names them.", ""),
     "ANTHROPIC_API_KEY": ("", ""),
+    "HTTPS_PROXY": (
+        (
+            "The HTTP proxy for requests to providers, and hosts that are reached without it"
+            " (docs/run/providers.md)."
+        ),
+        "",
+    ),
+    "HTTP_PROXY": ("", ""),
+    "NO_PROXY": ("", ""),
 }
 """What only compose.yaml reads: name to explanation and default."""
 

@@ -25,8 +25,9 @@ def ttl_ms(subject: str) -> int:
     return SESSION_TTL_MS if subject[0] == "s" else ACCOUNT_TTL_MS
 
 
-class Account(NamedTuple):
-    """Of one subject: what limits it, each a field of its account and the most that may be there."""
+class BudgetAccount(NamedTuple):
+    """Of one subject: what limits it, each a field of its account and the most that may be in
+    it."""
 
     subject: str
     """`k` and a key's id, `t` and a team, or `s`, a key's id and a session."""
@@ -53,15 +54,19 @@ class Held(NamedTuple):
 def take(
     redis: Connection,
     call_id: str,
-    accounts: Sequence[Account],
+    accounts: Sequence[BudgetAccount],
     *,
     tokens: int,
     nano: int,
     expires_ms: int,
 ) -> asyncio.Future[list[bytes]]:
-    """Reserve for a call, of all accounts or of none. Gives OK and what is left of each limit; FULL,
-    of which account, which limit, and what that has left; COLD: an account is being made."""
-    keys = [layout.budget_lease_key(call_id), layout.budgets_cold_key()]
+    """Reserve for a call, of all accounts or of none. Gives OK and what is left of each limit;
+    FULL, of which account, which limit, and what that has left; COLD: an account is being made."""
+    keys = [
+        layout.budget_lease_key(call_id),
+        layout.budgets_cold_key(),
+        layout.budget_accounts_key(),
+    ]
     windows = sorted({window for account in accounts for window in account.windows})
     args: list[Argument] = [call_id, tokens, nano, expires_ms, ACCOUNT_TTL_MS]
     args += [layout.budget_channel(), len(windows), *windows]

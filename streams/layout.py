@@ -546,7 +546,7 @@ class Dispatch(msgspec.Struct, frozen=True, array_like=True):
     """To wait before it is sent."""
     reserve: tuple[int, int, int] | None = None
     """Of a budgeted call: how many tokens its answer may have, and the highest prices of an input
-    and an output token (`protocol.prices`), below 0 where nobody knows them."""
+    and an output token (`protocol.usage.prices`), below 0 where nobody knows them."""
 
     def __post_init__(self) -> None:
         check_name(self.dialect)

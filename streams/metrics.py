@@ -80,10 +80,11 @@ class Total(Measure):
     CHUNKS_UNDECIDED = ("Chunks of what nobody had decided when its call ended",)
     VERDICTS = "Last verdicts on content blocks and tool calls", "policy", "kind", "verdict"
     TOKENS = "Tokens as the record has them", "route", "kind"
+    COST_NANOUSD = "What calls and their judges cost, in 10^-9 US dollars", "route", "of"
     TIMEOUTS = "Timers that ended a call or a request", "timer"
     REFUSED = "Requests refused before their call began, at once", "reason"
     UPSTREAM_ATTEMPTS = (
-        "Requests to upstreams, at once; again: another had failed; refused: too many were sent",
+        "Further requests where one failed, at once; refused: too many were made",
         "upstream",
         "kind",
     )

@@ -15,7 +15,7 @@ _COLUMNS = {
     "status": "int4",
     "ms": "int4",
     "retry_after_ms": "int4",
-    "cost_nano": "int8",
+    "cost_nanousd": "int8",
 }
 
 

@@ -27,11 +27,35 @@ def upgrade() -> None:
         change_briefly(op, f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column}")
     create_index(op, "calls_team_idx", "calls", "(team, call_id) WHERE team IS NOT NULL")
     change_briefly(op, "ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 3")
-    op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
-    for statement in sealed.functions("public", 3, in_runs=False):
-        op.execute(statement)
+    _make(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"), 3)
 
 
 def downgrade() -> None:
-    """Refuse: seals that cover the columns are there for ever."""
-    raise NotImplementedError("seals of version 3 stay: restore a backup instead")
+    """Take them back. Seals of the third form can then no longer be verified."""
+    op.execute("ALTER TABLE seals ALTER COLUMN made_for SET DEFAULT 2")
+    op.execute("DROP FUNCTION sluice_usage(uuid, uuid)")
+    op.execute("DROP VIEW call_log")
+    for column in ("team", "cost_nanousd", "judge_nanousd", "unpriced", "estimated"):
+        op.execute(f"ALTER TABLE usage_hours DROP COLUMN {column}")
+    for table, column in COLUMNS:
+        op.execute(f"ALTER TABLE {table} DROP COLUMN {column.partition(' ')[0]}")
+    old = []
+    first = Path(__file__).with_name("r0001_schema.sql").read_text(encoding="utf-8")
+    for begin, end in (
+        ("CREATE VIEW call_log ", ";\n"),
+        ("CREATE FUNCTION sluice_usage(", "$$;\n"),
+    ):
+        at = first.index(begin)
+        old.append(first[at : first.index(end, at) + len(end)])
+    _make("\n".join(old), 2)
+
+
+def _make(statements: str, form: int) -> None:
+    # a function's text has signs that SQLAlchemy takes for its own
+    connection = op.get_bind().connection.driver_connection
+    schema = connection.execute("SELECT quote_ident(current_schema())").fetchone()[0]
+    for made in (
+        statements.replace("public.", f"{schema}."),
+        *sealed.functions(schema, form, in_runs=False),
+    ):
+        connection.execute(made.encode())

@@ -51,6 +51,28 @@ class Dimension(StrEnum):
 DEFAULT_BY = (Dimension.DAY, Dimension.KEY, Dimension.VERDICT)
 
 
+class UsageGroup(StrEnum):
+    """What figures can be grouped by."""
+
+    HOUR = "hour"
+    """Hour in which the calls began, in UTC."""
+    DAY = "day"
+    """Day, in UTC."""
+    KEY = "key"
+    """Name of the API key."""
+    TEAM = "team"
+    """Team of the key."""
+    MODEL = "model"
+    """Model asked for."""
+    POLICY = "policy"
+    """Series of policies."""
+    REVISION = "revision"
+    """Revision of the series."""
+
+
+USAGE_BY = (UsageGroup.DAY, UsageGroup.KEY)
+
+
 def parse_counts(parameters: Iterable[tuple[str, str]]) -> tuple[Filters, tuple[Dimension, ...]]:
     """Check query parameters: filters, and `by` as names with commas between. Raises InvalidRequest
     with the parameter's name."""

@@ -211,7 +211,7 @@ def attempt_item(row: Any) -> JsonObject:
         "upstream": row.upstream,
         "model": from_column(row.model),
         **_same(row, ("first_seq", "end_seq", "chosen", "input_tokens", "output_tokens")),
-        **_same(row, ("outcome", "status", "ms", "retry_after_ms")),
+        **_same(row, ("outcome", "status", "ms", "retry_after_ms", "cost_nanousd")),
     }
 
 
@@ -231,7 +231,7 @@ def only_attempt(row: Any, chunks: int) -> list[JsonObject]:
             "first_seq": 1,
             "end_seq": chunks,
             "chosen": True,
-            **_same(row, ("input_tokens", "output_tokens")),
+            **_same(row, ("input_tokens", "output_tokens", "cost_nanousd")),
             "outcome": "ok" if row.reason == "complete" else None,
             "status": 200,
             "ms": None if took is None else round(took.total_seconds() * 1000),

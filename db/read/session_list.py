@@ -241,5 +241,6 @@ def _list_item(
         "replaced": sum(row.replaced for row in (*of_tools, *of_texts)),
         "input_tokens": sum(end.input_tokens or 0 for end in closed),
         "output_tokens": sum(end.output_tokens or 0 for end in closed),
+        "nanousd": sum(end.nanousd for end in closed),
         "models": sorted({from_column(row.model) for row in newest[:COUNTED]}),
     }

@@ -48,7 +48,8 @@ FROM blocks b WHERE b.call_id = ANY(:ids) AND b.verdict NOT IN ('allow', 'hold')
         AND t.call_id = ANY(:ids)) GROUP BY 1
 """)
 _ENDS = text("""
-SELECT call_id, at, state, reason, status, stop_reason, input_tokens, output_tokens FROM ends
+SELECT call_id, at, state, reason, status, stop_reason, input_tokens, output_tokens,
+    coalesce(cost_nanousd, 0) + coalesce(judge_nanousd, 0) AS nanousd FROM ends
     WHERE call_id = ANY(:ids)
 """)
 _IDENTIFIED = text(
@@ -247,6 +248,7 @@ def _session_item(row: Any, end: Any, tools: Any, texts: Any) -> JsonObject:
         "stop_reason": end.stop_reason if end else "",
         "input_tokens": end.input_tokens if end else None,
         "output_tokens": end.output_tokens if end else None,
+        "nanousd": end.nanousd if end else None,
         "tool_calls": tools.tool_calls if tools else 0,
         "refused": (tools.refused if tools else 0) + (texts.refused if texts else 0),
         "replaced": (tools.replaced if tools else 0) + (texts.replaced if texts else 0),

@@ -7,7 +7,6 @@ there are too many to count at once. Must not know: HTTP, SQLAlchemy's models.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -16,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from db.engine import reading
 from db.filters import created_at, first_id, parse_filters
-from db.read.counts import parse_by
+from db.read.counts import USAGE_BY, UsageGroup, parse_by
 from db.read.json_rows import JsonObject, time
 from db.text import from_column, to_column
 from protocol.errors import InvalidRequest
@@ -64,25 +63,6 @@ BINS = 10
 """Classes of a judge's probability."""
 
 
-class UsageGroup(StrEnum):
-    """What figures can be grouped by."""
-
-    HOUR = "hour"
-    """Hour in which the calls began, in UTC."""
-    DAY = "day"
-    """Day, in UTC."""
-    KEY = "key"
-    """Name of the API key."""
-    TEAM = "team"
-    """Team of the key."""
-    MODEL = "model"
-    """Model asked for."""
-    POLICY = "policy"
-    """Series of policies."""
-    REVISION = "revision"
-    """Revision of the series."""
-
-
 class HourSpan(NamedTuple):
     """From the beginning of an hour to that of another, exclusive."""
 
@@ -107,7 +87,6 @@ def last_days(days: int, now: datetime) -> HourSpan:
     return span(now - timedelta(days=days), None, now)
 
 
-DEFAULT_BY = (UsageGroup.DAY, UsageGroup.KEY)
 _ONLY = {UsageGroup.KEY: "key", UsageGroup.MODEL: "model", UsageGroup.POLICY: "policy"}
 """Filters of `/audit/usage`."""
 
@@ -117,7 +96,7 @@ def parse_usage(
 ) -> tuple[HourSpan, tuple[UsageGroup, ...], dict[UsageGroup, str]]:
     """Check query parameters: a span (a week where no time is given), `by`, and which values alone.
     Raises InvalidRequest."""
-    by, remaining = parse_by(parameters, UsageGroup, DEFAULT_BY)
+    by, remaining = parse_by(parameters, UsageGroup, USAGE_BY)
     filters = parse_filters(remaining, of="usage")
     until = None if filters.high is None else created_at(filters.high)
     since = None if filters.low is None else created_at(filters.low)

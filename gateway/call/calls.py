@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -26,11 +26,24 @@ from protocol.records import STREAM_LOST
 from streams import layout
 from streams.layout import Dispatch, Entry, Reply, is_other
 
-if TYPE_CHECKING:
-    from gateway.budgets import CallBudget
-
 CHANNEL_MAX = 64 * 1024
 """Entries above this are only announced on the channel; workers read them from the stream."""
+
+
+class Reserving(Protocol):
+    """The budget of a call."""
+
+    headers: tuple[tuple[bytes, bytes], ...]
+    """Of its answer: what is left."""
+
+    async def takes(self, call: "OpenCall", dispatch: Dispatch) -> bool:
+        """Reserve for a request that is about to go upstream; False: the call has failed, for its
+        budget does not allow it."""
+        raise NotImplementedError
+
+    def begins(self) -> None:
+        """Take that the answer to the latest request begins."""
+        raise NotImplementedError
 
 
 class OpenCall:
@@ -52,7 +65,7 @@ class OpenCall:
         self.repeats = False
         """May its request be sent again if a kept-alive connection closed before any byte of an
         answer came? Not if tools act at the provider."""
-        self.budget: CallBudget | None = None
+        self.budget: Reserving | None = None
         """What limits it; None: nothing."""
         self.when_begun: Callable[[], None] | None = None
         """Called once, when the first request goes upstream."""
@@ -64,9 +77,6 @@ class OpenCall:
         self.outgoing = Outgoing(dialect.keepalive)
         self.appender = Appender(call_id, observer)
         self.flow = FlowControl(self.outgoing, self.appender)
-        self.upstream_headers: dict[str, str] = {}
-        """The upstream's headers for the client: when to retry, and its rate limits if a setting
-        passes them on."""
         self._keepalive: Reply | None = None
         """The worker's last keepalive, if it came too early to be written and nothing has come
         since."""

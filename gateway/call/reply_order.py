@@ -23,6 +23,7 @@ class ReplyOrder:
         "next_dispatch",
         "status",
         "upstream",
+        "upstream_headers",
     )
 
     def __init__(self) -> None:
@@ -32,6 +33,9 @@ class ReplyOrder:
         self.head_sent, self.head_at = False, 0.0
         self.upstream = ""
         """Where the last request was sent."""
+        self.upstream_headers: dict[str, str] = {}
+        """The upstream's headers for the client: when to retry, and its rate limits if a setting
+        passes them on."""
         self.end = ""
         """The reason with which the answer is complete."""
         self.error: PipelineError | None = None

@@ -13,7 +13,7 @@ from gateway.http_limits import Link
 from protocol.bounds import MAX_BETAS, MAX_TIMEOUT_S
 from protocol.bytes.compressed import CODINGS, Opener
 from protocol.errors import InvalidRequest, TooLarge, TooSlow, UnsupportedEncoding
-from settings.config import Limits
+from settings.limits import Limits
 
 Headers = dict[bytes, bytes]
 BETAS = b"anthropic-beta"

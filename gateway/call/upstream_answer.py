@@ -20,7 +20,7 @@ from protocol.errors import PipelineError, RemoteProtocolError
 from providers.breaker import OUTCOMES, Permit
 from providers.doors.plain import Door, Splitter
 from providers.http1 import UpstreamConnection
-from settings.config import Limits
+from settings.limits import Limits
 from streams.metrics import ProcessFigures, Total
 
 log = logging.getLogger(__name__)
@@ -109,12 +109,15 @@ class UpstreamAnswer:
         )
         if not self.is_stale:
             self.asked = b""
-        if status == 200 and self.when_begun is not None:
-            self.when_begun()
+        if status == 200:
+            if self.when_begun is not None:
+                self.when_begun()
+            if self._call.budget is not None:
+                self._call.budget.begins()
         permit = self.permit
         if status != 200 or (permit is not None and not permit.is_calm()):
             self.came_to(str(status))
-        self._call.upstream_headers = _passed_headers(
+        self._call.order.upstream_headers = _passed_headers(
             status,
             headers,
             with_limits=self._door is not None and self._door.upstream.limit_headers,

@@ -10,10 +10,8 @@ from fastapi.responses import Response
 from starlette.routing import BaseRoute
 
 from db.filters import MAX_LIMIT, Asked, Filter, filters_of
-from db.read.counts import DEFAULT_BY, Dimension
+from db.read.counts import DEFAULT_BY, USAGE_BY, Dimension, UsageGroup
 from db.read.json_rows import JsonObject
-from db.read.usage import DEFAULT_BY as DEFAULT_USAGE
-from db.read.usage import UsageGroup
 from db.write.approvals import VOTES
 from db.write.reviews import LABELS, MAX_NOTE_CHARS
 from settings.config import Role
@@ -22,7 +20,7 @@ from settings.defaults import VERSION
 _TIMES = "2026-01-31 or 2026-01-31T12:00:00Z"
 _BY: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "counts": (list(Dimension), DEFAULT_BY),
-    "usage": (list(UsageGroup), DEFAULT_USAGE),
+    "usage": (list(UsageGroup), USAGE_BY),
 }
 ERRORS: dict[int, tuple[str, Sequence[str]]] = {
     400: (

@@ -20,7 +20,7 @@ class BudgetSpent(Exception):
 
 
 @dataclass(slots=True)
-class Budget:
+class DiffBudget:
     """What may still be spent."""
 
     until: float
@@ -54,7 +54,7 @@ def equal_ends(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int]:
 
 
 def common_places(
-    before: Sequence[str], after: Sequence[str], budget: Budget
+    before: Sequence[str], after: Sequence[str], budget: DiffBudget
 ) -> list[tuple[int, int]]:
     """Return the places of a longest common sequence. Raises BudgetSpent."""
     head, tail = equal_ends(before, after)
@@ -64,7 +64,7 @@ def common_places(
     return pairs + [(len(before) - at, len(after) - at) for at in range(tail, 0, -1)]
 
 
-def _snakes(old: Sequence[str], new: Sequence[str], budget: Budget) -> list[tuple[int, int]]:
+def _snakes(old: Sequence[str], new: Sequence[str], budget: DiffBudget) -> list[tuple[int, int]]:
     """Myers' greedy walk: `reach[k]` is how far the best path on diagonal k (old minus new) has
     come in the old sequence, with the equal stretches that it went through, the last one
     outermost."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pages.call.alignment import Budget, BudgetSpent, common_places, equal_ends
+from pages.call.alignment import BudgetSpent, DiffBudget, common_places, equal_ends
 
 MOST_TOKENS = 20_000
 MOST_S = 0.05
@@ -75,7 +75,7 @@ def diff(
     """Compare two texts line by line, and word by word in the lines that changed."""
     if old == new:
         return Diff(tuple(_line(" ", text) for text in old.split("\n")))
-    budget = Budget(now() + seconds, now, tokens)
+    budget = DiffBudget(now() + seconds, now, tokens)
     before, after = old.split("\n"), new.split("\n")
     head, tail = equal_ends(before, after)
     middle = _hunks(before[head : len(before) - tail], after[head : len(after) - tail], budget)
@@ -91,7 +91,7 @@ def _line(sign: Sign, text: str, *, changed: bool = False) -> DiffLine:
     return DiffLine(sign, (LinePart(text, changed),) if text else ())
 
 
-def _hunks(before: list[str], after: list[str], budget: Budget) -> list[DiffLine]:
+def _hunks(before: list[str], after: list[str], budget: DiffBudget) -> list[DiffLine]:
     """The lines of a stretch that differs."""
     try:
         budget.take(len(before) + len(after))
@@ -111,7 +111,7 @@ def _hunks(before: list[str], after: list[str], budget: Budget) -> list[DiffLine
     return lines
 
 
-def _changed(before: list[str], after: list[str], budget: Budget) -> list[DiffLine]:
+def _changed(before: list[str], after: list[str], budget: DiffBudget) -> list[DiffLine]:
     """Lines that stand in for each other: as many on both sides are compared one by one, others by
     their first ones."""
     removed: list[DiffLine] = []
@@ -126,7 +126,9 @@ def _changed(before: list[str], after: list[str], budget: Budget) -> list[DiffLi
     return removed + added
 
 
-def _words(old: str, new: str, budget: Budget) -> tuple[tuple[LinePart, ...], tuple[LinePart, ...]]:
+def _words(
+    old: str, new: str, budget: DiffBudget
+) -> tuple[tuple[LinePart, ...], tuple[LinePart, ...]]:
     """The parts of two lines, by words."""
     head, tail = _text_ends(old, new)
     start, end, middle, other = (

@@ -10,9 +10,10 @@ from typing import Any
 from db.engine import reading
 from db.keys import KeyStore, StoredKey
 from db.read import keys as of_record
+from db.read.counts import UsageGroup
 from db.read.early_refusals import door_by_day, read_door
 from db.read.json_rows import time as iso
-from db.read.usage import UsageGroup, last_days, usage
+from db.read.usage import last_days, usage
 from pages import links
 from pages.escape import spelled
 from pages.page import Page, PageRequest, Route

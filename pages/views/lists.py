@@ -7,8 +7,9 @@ from uuid import UUID
 
 from db.filters import ListName, created_at, parse_filters
 from db.labels import WORDS
+from db.read.counts import UsageGroup
 from db.read.json_rows import JsonObject
-from db.read.usage import HOUR, HourSpan, UsageGroup, usage
+from db.read.usage import HOUR, HourSpan, usage
 from pages import links, listing
 from pages.listing import Listing
 from pages.page import Answer, Page, PageRequest, Route, SeeOther, ShownContent

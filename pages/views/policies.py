@@ -11,7 +11,8 @@ from uuid import UUID
 from db.engine import reading
 from db.filters import parse_filters
 from db.read import policies as of_record
-from db.read.usage import Judged, UsageGroup, judged, last_days, share, usage
+from db.read.counts import UsageGroup
+from db.read.usage import Judged, judged, last_days, share, usage
 from pages import links
 from pages.escape import spelled
 from pages.figures import figures_of

@@ -126,7 +126,14 @@ def _head(key: str, name: str, session_calls: SessionCalls) -> dict[str, Any]:
     items = [call.item for call in session_calls.calls]
     sums = {
         each: sum(item[each] or 0 for item in items)
-        for each in ("tool_calls", "refused", "replaced", "input_tokens", "output_tokens")
+        for each in (
+            "tool_calls",
+            "refused",
+            "replaced",
+            "input_tokens",
+            "output_tokens",
+            "nanousd",
+        )
     }
     return {
         "key": key,

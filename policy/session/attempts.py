@@ -90,9 +90,9 @@ class AttemptLog:
         self._ended: list[tuple[int, int, int, Usage]] = []
         """Upstream answers that have ended: the segment, its first and last chunk, its usage."""
 
-    def send(self, upstream: str, model: str) -> None:
+    def send(self, exchange: Exchange) -> None:
         """Take where the request goes."""
-        self._sent_to = (upstream, model)
+        self._sent_to = exchange.upstream.name, exchange.model
 
     def begin_behind(self, seq: int) -> None:
         """Take that what came up to `seq` was another's."""
@@ -118,7 +118,7 @@ class AttemptLog:
                     segment=segment,
                     attempt=behind + attempt,
                     at=outbox.at,
-                    kind=_KINDS[attempt],
+                    kind="retry" if behind and not attempt else _KINDS[attempt],
                     upstream=upstream,
                     model=model,
                     first_seq=first,

@@ -105,7 +105,7 @@ class DeferringSession(Session):
         return blocks
 
     def _dispatch(self, exchange: Exchange, container: str) -> None:
-        self._attempts.send(exchange.upstream.name, exchange.request.model)
+        self._attempts.send(exchange)
         super()._dispatch(exchange, container)
 
     # --- chunks ---
@@ -174,7 +174,7 @@ class DeferringSession(Session):
     @property
     def spent(self) -> Usage:
         """All that upstream counted, of answers that were discarded too."""
-        return self._before.plus(self.usage)
+        return self._lost_usage.plus(self._before).plus(self.usage)
 
     # --- what goes out ---
 

@@ -13,11 +13,11 @@ from policy.session.opening import Destination
 from protocol import codecs
 from protocol.dialects.table import DIALECTS
 from protocol.dialects.turns import BaseTurnBuilder, StoredTurn
-from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
 from protocol.events import PAUSES, Event, MessageStop, StopReason, TextDelta, Usage
 from protocol.request import ChatRequest, OtherPart, Turn
 from protocol.restore import Restorer
 from protocol.target import Restore, Translated
+from protocol.usage.estimates import BYTES_PER_TOKEN, estimate_tokens
 
 if TYPE_CHECKING:
     from protocol.dialects.modules import Decoder
@@ -142,6 +142,11 @@ class Exchange:
         self.decoder: Decoder | None = None
         self.feed_text: Callable[[TextDelta], Mark] | None = None
         """Takes text to which nothing is to be done before."""
+
+    @property
+    def model(self) -> str:
+        """The model as its upstream calls it."""
+        return self.upstream.model or self.request.model
 
     def put_turns(self, stored: Sequence[StoredTurn]) -> tuple[str, tuple[str, ...]]:
         """Put recorded turns into the request; returns the container to go on with, and what was

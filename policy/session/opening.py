@@ -19,7 +19,6 @@ from protocol.conversations import sessions
 from protocol.dialects.table import CLIENTS, DIALECTS
 from protocol.dialects.turns import BaseTurnBuilder, WantedTurns
 from protocol.errors import Forbidden, InvalidRequest, NotFound, PipelineError, PolicyFailed
-from protocol.estimates import estimate_tokens
 from protocol.events import UpstreamFailed
 from protocol.records import CallRecord, CallStart, EventRecord, Record
 from protocol.request import ChatRequest, DialectName, ToolUsePart
@@ -27,6 +26,7 @@ from protocol.requests.addresses import refuse_private
 from protocol.stored_answers import StoredAnswers, WantedAnswers
 from protocol.stored_answers import refusal as refusal_of
 from protocol.target import Target, Translated
+from protocol.usage.estimates import estimate_tokens
 from settings.config import BUILT_IN, DEMO_MODELS, SCRIPTS, Config
 from settings.routes import RouteTarget
 

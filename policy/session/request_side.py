@@ -46,7 +46,7 @@ class RequestSide:
         self.drain = self.out.drain
         """Returns what is wanted since the last time."""
         self.follow, self.ping = self.out.hash.follow, self.out.ping
-        self._policies, self._config, self.cost_of = policies, config, config.cost_of
+        self._policies, self._config = policies, config
         self._phase: Phase = "new"
         self.state: State = "ACTIVE"
         self.stop_reason, self.status = "", 200

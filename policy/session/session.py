@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from policy.base import Judgement, Policy
+from policy.base import Judgement
 from policy.session import opening
 from policy.session.answer import metadata
 from policy.session.answer.slots import WITHHELD, Continue, Mark
-from policy.session.effects import CallInfo, Respond
+from policy.session.effects import Respond
 from policy.session.exchange import Continuation, Exchange
 from policy.session.phases import DEAF, RESTING
 from policy.session.routes import failures
@@ -25,7 +25,6 @@ from policy.session.routes.gate import GatedOutbox
 from policy.session.routes.routed import RoutedSide
 from protocol.dialects.table import CLIENTS
 from protocol.errors import PipelineError, RemoteProtocolError
-from protocol.estimates import BYTES_PER_TOKEN, estimate_tokens
 from protocol.events import (
     BY_CONTENT,
     ArgumentsDelta,
@@ -44,9 +43,7 @@ from protocol.events import (
     UpstreamFailed,
     Usage,
 )
-from protocol.prices import Price
 from protocol.records import VerdictName
-from settings.config import Config
 
 _OF_BLOCKS = (
     ArgumentsDelta,
@@ -62,13 +59,6 @@ _RANK: dict[VerdictName, int] = {"allow": 0, "replace": 1, "hold": 2, "block": 3
 
 class Session(RoutedSide):
     """One call. Feed it, then `drain` what it wants done."""
-
-    def __init__(self, call: CallInfo, policies: Sequence[Policy], config: Config) -> None:
-        super().__init__(call, policies, config)
-        self._streamed = 0
-        """Characters of the upstream's last answer."""
-        self._at_eof = False
-        """Has the upstream's last answer ended?"""
 
     def anew(self) -> "Session":
         """Return a session of the same call that has taken nothing yet: one that broke off in the
@@ -176,35 +166,6 @@ class Session(RoutedSide):
     def usage(self) -> Usage:
         """The usage of the answer that the client gets."""
         return self._exchange.usage.total if self._exchange is not None else Usage()
-
-    @property
-    def spent(self) -> Usage:
-        """The usage that upstream counted, whether or not the client saw it."""
-        spent = self._exchange.usage.spent if self._exchange is not None else Usage()
-        return self._lost_usage.plus(spent) if self.retries else spent
-
-    @property
-    def estimated(self) -> Usage | None:
-        """The best estimate of the call's usage if its upstream never got to count its last answer;
-        None if it did."""
-        exchange = self._exchange
-        missing = exchange.usage.missing(self._streamed) if exchange is not None else None
-        return None if missing is None else self.spent.plus(missing)
-
-    @property
-    def price(self) -> Price | None:
-        """What the model costs that was asked, None if nobody knows."""
-        request = self._exchange.request if self._exchange is not None else self.request
-        return None if request is None else self.cost_of(request.model)
-
-    def uncounted(self) -> Usage:
-        """Return the usage of an answer of which its upstream counted nothing, by what was asked
-        and streamed. One that the upstream refused took nothing."""
-        exchange = self._exchange
-        if exchange is None or self.status >= 400 or self.call.endpoint == "count_tokens":
-            return Usage()
-        asked = exchange.usage.asked or estimate_tokens(exchange.request)
-        return Usage(asked, round(self._streamed / BYTES_PER_TOKEN) or None)
 
     @property
     def held_bytes(self) -> int:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from db.filters import ListName
-from db.read.counts import DEFAULT_BY, Dimension, parse_counts
-from db.read.usage import DEFAULT_BY as USAGE_BY
-from db.read.usage import UsageGroup, parse_usage, usage
+from db.read.counts import DEFAULT_BY, USAGE_BY, Dimension, UsageGroup, parse_counts
 from sluice.audit import audit_columns, debug_cli, export_cli, rebuild_cli, review_cli, show_cli
 from sluice.audit.audit_options import AsJson, Chosen, Follow, Given, with_filters
 from sluice.audit.audit_run import print_json, quiet_pipe, read_filters, read_times, run
@@ -123,6 +121,9 @@ def show_usage(
     filters: Given = [*chosen, ("by", by)]
 
     async def read(reader: "AuditReader") -> dict[str, Any]:
+        # with all that only work needs
+        from db.read.usage import parse_usage, usage
+
         return await usage(reader.engine, *parse_usage(read_times(filters), datetime.now(UTC)))
 
     answer = run(read, as_json)

@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from db.filters import ListName
-from protocol.prices import dollars
 from protocol.reasons import SENTENCES
+from protocol.usage.prices import dollars
 from sluice.tables import Item, TableColumn, clock, short_ids
 
 

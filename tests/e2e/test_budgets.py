@@ -42,6 +42,8 @@ LIMITS: dict[str, Json] = {
     "teamed": {"team": "blue"},
     "mate": {"team": "blue"},
     "plain": {},
+    "minute": {"tokens_minute": 1_000},
+    "again": {"tokens_day": 100, "usd_day": 1},
 }
 
 
@@ -56,7 +58,8 @@ def replay() -> Iterator[Replay]:
 def product(stores: Stores, replay: Replay) -> Iterator[Product]:
     config = base_config()
     config["upstreams"] = {"mine": {"dialect": "openai", "base_url": f"{replay.url}/v1"}}
-    config["models"] = [{"match": "*", "upstream": "mine"}]
+    twice = {"names": ["twice"], "upstream": "mine", "model": "m", "retry": {}}
+    config["models"] = [twice, {"match": "*", "upstream": "mine"}]
     config["prices"] = {"m": {"input": 3, "output": "15"}}
     config["budgets"] = {"blue": {"tokens_day": 350, "requests_minute": 100}}
     config["keys"] += [
@@ -109,6 +112,19 @@ def test_an_answer_is_charged_and_said(product: Product) -> None:
     assert call["usage"]["cost_nanousd"] == COST and call["team"] == "red"
     used = product.audit("usage", by="team")["items"]
     assert [item["cost_nanousd"] for item in used if item["team"] == "red"] == [COST]
+
+
+def test_another_attempt_holds_what_the_first_did_not_take(
+    product: Product, replay: Replay
+) -> None:
+    usual, replay.replies = replay.replies, [Reply(status=503, body=b"{}"), *replay.replies]
+    try:
+        answer = ask(product.url, "again", body=BODY | {"model": "twice"})
+    finally:
+        replay.replies = usual
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-sluice-attempts"] == "2"
+    wait_for(lambda: account(product, f"k{key_id('again')}") == (50, COST))
 
 
 def test_refusals_take_nothing_and_say_what_to_do(product: Product) -> None:
@@ -182,6 +198,17 @@ def test_an_emptied_redis_is_filled_from_the_record_and_drift_heals(product: Pro
     wait_for(lambda: account(product, subject)[0] == 100)
 
 
+def test_old_minutes_do_not_stay(product: Product) -> None:
+    assert ask(product.url, "minute").status_code == 200
+    name = layout.account_key(f"k{key_id('minute')}")
+    assert product.redis.sismember(layout.budget_accounts_key(), name)
+    product.redis.hset(name, mapping={"m60000t": 5, "m60000u": 5})
+    product.redis.sadd(layout.budgets_cold_key(), name)
+    product.redis.publish(layout.budget_channel(), "")
+    wait_for(lambda: not product.redis.hexists(name, "m60000t"))
+    assert account(product, f"k{key_id('minute')}", "m")[0] >= 50
+
+
 def test_parallel_requests_of_two_gateways_never_pass_a_limit(product: Product) -> None:
     port = free_port()
     product.start("gateway", port=port)
@@ -193,7 +220,7 @@ def test_parallel_requests_of_two_gateways_never_pass_a_limit(product: Product) 
 
     with ThreadPoolExecutor(30) as pool:
         statuses = Counter(pool.map(one, range(30)))
-    assert statuses[200] + statuses[429] == 30 and 8 <= statuses[200] <= 19
+    assert statuses[200] + statuses[429] == 30 and 8 <= statuses[200] <= 19, statuses
     subject = f"k{key_id('day')}"
     took = 50 * (1 + statuses[200])
     wait_for(lambda: recorded(product, f"key_id = '{key_id('day')}'")[0] == took)

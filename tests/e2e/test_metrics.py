@@ -34,6 +34,8 @@ FAULTS = {
     "sluice_refused_total",
     "sluice_upstream_failures_total",
     "sluice_upstream_state",
+    "sluice_upstream_attempts_total",
+    "sluice_cost_nanousd_total",
 }
 """What nobody counts while all is well, or the demo model answers."""
 ROLES: tuple[Role, ...] = ("audit", "judge", "gateway", "policy", "pages")

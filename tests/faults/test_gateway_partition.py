@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from settings.config import Limits
+from settings.limits import Limits
 from tests.support.checks.record import fresh_database
 from tests.support.clients.readers import Reader, hold_invariants, joined, request, under_way, words
 from tests.support.servers.product import Product, base_config

@@ -14,7 +14,7 @@ import pytest
 
 from db.connections import CONNECT_TIMEOUT_S
 from db.write.insert import AuditInserter
-from settings.config import Limits
+from settings.limits import Limits
 from tests.support.checks.figures import Figure
 from tests.support.checks.record import call_id, whole_call
 from tests.support.clients.readers import Reader, request, words

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from protocol.records import EndRecord, Record, encode_records
-from settings.config import Config, Limits
+from settings.config import Config
+from settings.limits import Limits
 from settings.runtime import Runtime
 from streams import layout
 from streams.connection import Connection

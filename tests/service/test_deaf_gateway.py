@@ -17,7 +17,7 @@ from gateway.call.calls import OpenCall
 from gateway.heartbeat import BEAT_S
 from gateway.ready_and_metrics import Status
 from protocol.dialects.table import CLIENTS
-from settings.config import Limits
+from settings.limits import Limits
 from streams import layout
 from streams.gateways import gateway_faults
 from streams.layout import Reply

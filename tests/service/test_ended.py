@@ -14,7 +14,7 @@ from gateway.unrecorded_calls import ENTRY_BYTES, UNNAMED_MS, UnrecordedCalls
 from protocol.bounds import MAX_ENDED_CALLS, MAX_REMEMBERED_CALLS
 from protocol.dialects.table import CLIENTS
 from protocol.errors import StreamConnectionLost
-from settings.config import Limits
+from settings.limits import Limits
 from streams import ended_stream, layout, lua
 from streams.connection import Connection
 from streams.layout import Reply

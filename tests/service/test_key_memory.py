@@ -8,7 +8,7 @@ import pytest
 from gateway.bus import Bus
 from gateway.starts import LARGE, Starts
 from protocol.errors import PipelineError, RateLimited
-from settings.config import Limits
+from settings.limits import Limits
 from streams import key_memory_scripts, layout, lua, scripts
 from streams.connection import Connection, RedisError
 from streams.fitness import key_bytes

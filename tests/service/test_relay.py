@@ -9,7 +9,8 @@ import pytest
 from gateway.relay import ClientGone
 from protocol.bounds import MAX_KEPT_HEADS
 from protocol.errors import StreamProtocolError
-from settings.config import Limits, Upstream
+from settings.config import Upstream
+from settings.limits import Limits
 from streams.layout import Dispatch, Entry
 from tests.support.servers.relay_place import ends, opened
 from tests.support.upstreams.replay import Replay, replaying, stream

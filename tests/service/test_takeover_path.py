@@ -23,7 +23,8 @@ from protocol.records import (
     ReleaseRecord,
     decode_records,
 )
-from settings.config import Config, Limits
+from settings.config import Config
+from settings.limits import Limits
 from settings.runtime import Runtime
 from streams import heartbeats, layout, metrics, scripts
 from streams.connection import Connection

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from settings.config import Limits
+from settings.limits import Limits
 from streams import layout
 from streams.connection import Connection
 from streams.heartbeats import write as show

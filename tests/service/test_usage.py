@@ -11,12 +11,12 @@ import pytest
 
 from db.engine import reading
 from db.read import overview
+from db.read.counts import UsageGroup
 from db.read.queries import AuditReader
 from db.read.usage import (
     MS_CLASSES,
     SUMS,
     Judged,
-    UsageGroup,
     judged,
     last_days,
     percentile,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from gateway.admission import OTHERS_S, Admission, AdmittedCall, Shares
 from protocol.bounds import BEGINNING_BYTES, BEGINNING_CALLS
 from protocol.errors import Overloaded, RateLimited
-from settings.config import Key, Limits
+from settings.config import Key
+from settings.limits import Limits
 from streams.round_robin import RoundRobin
 
 KEYS = {name: Key(name=name, sha256=name * 64) for name in "abc"}

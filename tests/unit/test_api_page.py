@@ -13,8 +13,7 @@ from typing import get_args
 import pytest
 
 from db import filters
-from db.read import usage
-from db.read.counts import DEFAULT_BY, Dimension
+from db.read.counts import DEFAULT_BY, USAGE_BY, Dimension, UsageGroup
 from db.seals.findings import Damage, SealFinding
 from gateway import index_page
 from pages.audit.api import served
@@ -68,7 +67,7 @@ def test_every_filter_of_every_list_is_there() -> None:
     assert names(takes["`verdict`"]) == list(get_args(VerdictName))
     assert names(takes["`state`"]) == [*filters.CallState, *filters.Queued]
     assert names(takes["`by`"]) == [*Dimension, ",".join(DEFAULT_BY)]
-    assert names(takes["`by` of usage"]) == [*usage.UsageGroup, ",".join(usage.DEFAULT_BY)]
+    assert names(takes["`by` of usage"]) == [*UsageGroup, ",".join(USAGE_BY)]
     assert f"1 to {filters.MAX_LIMIT:,}; {filters.DEFAULT_LIMIT} " in takes["`limit`"]
     assert f"its first {filters.LEAST_PREFIX} characters" in takes["`call_id`"]
 

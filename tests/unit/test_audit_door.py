@@ -21,7 +21,8 @@ from gateway.record.audit_proxy import (
     is_audit,
 )
 from protocol.bounds import MAX_KEY_BYTES, MAX_QUESTIONS, MAX_REVIEW_BYTES
-from settings.config import Config, Key, Limits, Role
+from settings.config import Config, Key, Role
+from settings.limits import Limits
 from settings.runtime import Runtime
 
 OK = (

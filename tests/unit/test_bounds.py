@@ -24,7 +24,8 @@ from protocol import bounds
 from protocol.dialects.table import CLIENTS
 from protocol.errors import InvalidRequest
 from protocol.request import DialectName
-from settings.config import Config, Limits
+from settings.config import Config
+from settings.limits import Limits
 from tests.support.cpu import counted, slowness
 from tests.support.json_values import Json, as_json
 from tests.support.request_codecs import read_request

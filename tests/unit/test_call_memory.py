@@ -12,7 +12,8 @@ import pytest
 
 from policy.builtin.tool_rules import ToolRules
 from policy.session.session import Session
-from settings.config import Config, Limits
+from settings.config import Config
+from settings.limits import Limits
 from streams import layout
 from streams.connection import Connection
 from streams.layout import Entry

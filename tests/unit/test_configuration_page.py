@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from policy.loading import BUILT_IN
 from scripts.configuration import OPTIONS_PAGE, PAGE, SECTIONS, keys, options_page, page
 from scripts.pages import DOCS
-from settings.config import Config, Limits
+from settings.config import Config
+from settings.limits import Limits
 
 README = DOCS.parent / "README.md"
 _ANCHOR = re.compile(r"[^a-z0-9_ -]")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from protocol.estimates import estimate_tokens
 from protocol.request import DialectName
+from protocol.usage.estimates import estimate_tokens
 from tests.support.json_values import Json
 from tests.support.request_codecs import read_request
 

@@ -42,7 +42,7 @@ EXPECTED = [
     "line 3: upstreams.demo.api_key: is not known; did you mean 'api_key_env'?",
     "line 3: upstreams.demo: 'demo' is the built-in upstream: give yours another name",
     "line 5: models.0.upstream: the upstream 'mien' is not under upstreams; did you mean 'mine'?",
-    "line 6: models.1.upstream: is missing",
+    "line 6: models.1: a route needs `upstream` or `targets`",
     (
         "line 9: policies.default.0.deny.0.tool.0: must be text (put it in quotes where it looks"
         " like something else) or a mapping"

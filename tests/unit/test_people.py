@@ -23,7 +23,8 @@ from protocol.records import (
     Record,
     ToolCallRecord,
 )
-from settings.config import Config, Limits
+from settings.config import Config
+from settings.limits import Limits
 from tests.support.checks.kinds import of_kind
 from tests.support.checks.session_runs import DONE, REQUEST, call_chunk, chunk, texts
 from tests.support.json_values import as_json

@@ -1,11 +1,13 @@
 """What answers cost, by the prices that ship and by those of a configuration."""
 
 import pytest
+from pydantic import ValidationError
 
 from protocol.events import Usage
-from protocol.prices import MAX_TOKENS, Price, PriceTable, Rates, dollars, total
+from protocol.usage.prices import MAX_TOKENS, PriceTable, Rates, TokenPrices, dollars, total
+from settings.budgets import MOST, Budget
 
-TABLE = PriceTable({"mine": Price(Rates(1, 1, 1, 1))})
+TABLE = PriceTable({"mine": TokenPrices(Rates(1, 1, 1, 1))})
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,21 @@ def test_people_read_dollars() -> None:
         "$0.0015",
         "$2.50",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tokens_day", 0),
+        ("tokens_day", MOST + 1),
+        ("tokens_day", 1.5),
+        ("usd_day", "-1"),
+        ("usd_day", "nan"),
+        ("usd_day", "1e30"),
+        ("usd_day", "0.0000000001"),
+        ("requests_minute", 0),
+    ],
+)
+def test_budgets_that_cannot_be(name: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=name):
+        Budget.model_validate({name: value})

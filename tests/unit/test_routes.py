@@ -15,18 +15,19 @@ from policy.session.routes.plan import Plan
 from policy.session.session import Session
 from protocol.errors_wire import REPEAT_REFUSED, SUPERSEDED
 from protocol.events import MessageStart, TextDelta, UpstreamFailed
-from protocol.records import AttemptRecord
+from protocol.records import AttemptRecord, EndRecord
 from protocol.request import ChatRequest
 from settings.config import Config, ModelRoute
+from streams.layout import Entry
 from tests.support.checks.blocked import answered
 from tests.support.json_values import Json, as_json
-from tests.support.worker_calls import call_info
+from tests.support.worker_calls import CALL, call_info, owned, start_of
 
 FAILED = UpstreamFailed("api_error", "it failed")
 TWO: Json = {"targets": [{"upstream": "a"}, {"upstream": "b"}]}
 
 
-def config(**route: Any) -> Config:
+def config(prices: Json | None = None, **route: Any) -> Config:
     where = {"a": "openai", "b": "openai", "c": "anthropic"}
     return Config.model_validate(
         {
@@ -35,6 +36,7 @@ def config(**route: Any) -> Config:
                 for name, dialect in where.items()
             },
             "models": [{"match": "*", **route}],
+            "prices": prices or {},
         }
     )
 
@@ -184,10 +186,13 @@ class Call:
 GOOD = answered("openai", "Hello.")
 START = GOOD[0].replace(b"Hello.", b"")
 """Of another answer: a beginning without content."""
+BROKEN = b"data: {no json}\n\n"
 ERROR = b'data: {"error": {"message": "busy", "type": "server_error"}}\n\n'
 
 
-@pytest.mark.parametrize("way", ["refused", "status", "event", "cut", "start and error"])
+@pytest.mark.parametrize(
+    "way", ["refused", "status", "event", "cut", "start and error", "start and junk"]
+)
 def test_another_target_answers_in_place_of_one_that_failed(way: str) -> None:
     call = Call(TWO)
     first = call.sent[0].upstream
@@ -200,13 +205,16 @@ def test_another_target_answers_in_place_of_one_that_failed(way: str) -> None:
             call.chunks(ERROR, ends=False)
         case "cut":
             call.chunks(START, ends=False).failed("upstream_cut")
-        case _:
+        case "start and error":
             call.chunks(START, ERROR, ends=False)
+        case _:
+            call.chunks(START, BROKEN, ends=False)
     assert len(call.sent) == 2 and not call.outputs, "and the client has seen nothing"
     assert call.sent[1].attempt == 1 and call.sent[1].upstream != first and call.sent[1].body
-    if way in ("event", "start and error"):
+    if way in ("event", "start and error", "start and junk"):
         # the rest of the first answer, and its end
-        call.chunks(GOOD[1], ends=False).failed(SUPERSEDED)
+        call.chunks(GOOD[0], GOOD[1], ends=False).failed(SUPERSEDED)
+        assert not call.outputs
     call.chunks(*GOOD)
     assert call.said == "Hello." and call.session.state == "ENDED"
     assert sum(isinstance(o, MessageStart) for o in call.outputs) == 1
@@ -233,6 +241,13 @@ def test_an_exhausted_chain_says_so() -> None:
     assert junk.outputs[-1].headers["x-should-retry"] == "false"
 
 
+def test_nobody_says_how_an_attempt_ended_that_nobody_waited_for() -> None:
+    call = Call(TWO).status(503)
+    assert [row[2:] for row in call.attempts] == [("server", 503, False), (None, None, False)]
+    call.chunks(*GOOD)
+    assert call.attempts[1][2:] == ("ok", 200, True)
+
+
 def test_an_attempt_that_the_gateway_does_not_make_is_none() -> None:
     call = Call(TWO).status(503, as_json({"error": {"message": "down"}})).failed(REPEAT_REFUSED)
     assert call.outputs[-1].status == 503 and b"down" in call.outputs[-1].body
@@ -247,6 +262,38 @@ def test_another_dialect_and_another_model() -> None:
     call.session.body(2, answered("anthropic", "Hi.", streams=False)[0])
     assert call.take().said == "Hi."
     assert call.session.route_headers["x-sluice-model"] == "claude-x"
+
+
+def test_a_turn_that_goes_on_after_another_attempt_is_no_attempt() -> None:
+    route: Json = {"upstream": "a", "then": [{"upstream": "c", "model": "claude-x"}]}
+    call = Call(route, server_tools=("web_search",)).failed("upstream_refused")
+    frames = answered("anthropic", "So far.")
+    call.chunks(*(f.replace(b'"end_turn"', b'"pause_turn"') for f in frames))
+    assert [(s.attempt, json.loads(s.body or b"{}")["model"]) for s in call.sent[1:]] == [
+        (1, "claude-x"),
+        (0, "claude-x"),
+    ]
+    call.chunks(*frames)
+    assert call.session.state == "ENDED"
+    assert [row[:3] for row in call.attempts] == [(0, "a", "connect"), (1, "c", "ok")]
+
+
+def test_a_call_costs_what_the_models_cost_that_answered() -> None:
+    route: Json = {"upstream": "a", "model": "free", "then": [{"upstream": "b", "model": "big"}]}
+    settings = config(**route, prices={"big": {"input": 3, "output": 15}})
+    assert settings.judge_model("judge") == "free"
+    body = as_json({"model": "m", "messages": [{"role": "user", "content": "go"}]})
+    session = session_of(call_info(CALL, may_retry=True), (), settings)
+    call = owned(start_of(body), session)
+    call.begin(body)
+    # nobody knows what the first costs, but it took nothing
+    call.feed_entry(Entry(1, 2, "failed", text="upstream_refused"))
+    answer = answered("openai", "Yes.", streams=False)[0]
+    whole = json.loads(answer) | {"usage": {"prompt_tokens": 10**6, "completion_tokens": 10}}
+    call.feed_entry(Entry(2, 3, "body", [as_json(whole)]))
+    end = call.end_records("complete", 1, 4)[-1]
+    assert isinstance(end, EndRecord)
+    assert (end.charged_tokens, end.cost_nanousd) == (10**6 + 10, 3 * 10**9 + 150_000)
 
 
 def test_a_policy_that_blocks_the_request_later_ends_it() -> None:

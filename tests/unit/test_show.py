@@ -26,6 +26,7 @@ CALL: Json = {
     "scores": [],
     "decisions": [],
     "attempts": [],
+    "usage": {},
     "events": [],
 }
 

@@ -9,16 +9,18 @@ added to the account as it is by then.
 
 import asyncio
 import logging
+import random
 import secrets
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from db.read.budgets import moment
+from db.accounts import moment
 from db.state.postgres_errors import server_words
 from protocol.errors import AuditUnavailable, StreamConnectionLost
 from settings.runtime import Runtime
 from streams import budget_scripts, layout
-from streams.connection import Connection, RedisError
+from streams.connection import NOT_AN_ANSWER, Connection, RedisError
 
 log = logging.getLogger(__name__)
 EVERY_S, RETRY_S = 300.0, 1.0
@@ -32,6 +34,7 @@ class Accounts:
 
     def __init__(self, settings: Runtime, redis: Connection) -> None:
         self._url, self._redis = settings.database_url, redis
+        self._kept_days = settings.config.retention.everything
         self.woken = asyncio.Event()
         """A call waits for an account."""
 
@@ -39,16 +42,11 @@ class Accounts:
         """Work until cancelled."""
         due = time.monotonic() + EVERY_S
         while True:
-            is_due = time.monotonic() >= due
-            name = layout.budget_accounts_key() if is_due else layout.budgets_cold_key()
             try:
-                for account in await self._redis.call("SMEMBERS", name):
-                    if is_due and not await self._redis.call("EXISTS", account):
-                        await self._redis.call("SREM", name, account)
-                        continue
-                    await self.correct(account.decode())
-                    await self._redis.call("SREM", layout.budgets_cold_key(), account)
-                due = time.monotonic() + EVERY_S if is_due else due
+                await self._fill()
+                if time.monotonic() >= due:
+                    await self._compare()
+                    due = time.monotonic() + EVERY_S
             except (AuditUnavailable, StreamConnectionLost, RedisError) as error:
                 log.warning("budgets cannot be compared", extra={"error": server_words(error)})
                 await asyncio.sleep(RETRY_S)
@@ -59,6 +57,39 @@ class Accounts:
             except TimeoutError:
                 continue
             self.woken.clear()
+
+    async def _fill(self) -> None:
+        """Make the accounts that calls wait for."""
+        cold = layout.budgets_cold_key()
+        while accounts := await self._redis.call("SMEMBERS", cold):
+            for account in _ordered(accounts):
+                self.woken.clear()
+                # else another writer makes it
+                if await self._redis.call("SREM", cold, account):
+                    await self._correct(account)
+                    await self._redis.call("SREM", cold, account)
+                if self.woken.is_set():
+                    break
+
+    async def _compare(self) -> None:
+        name = layout.budget_accounts_key()
+        for account in _ordered(await self._redis.call("SMEMBERS", name)):
+            if not await self._redis.call("EXISTS", account):
+                await self._redis.call("SREM", name, account)
+                continue
+            await self._correct(account)
+            if self.woken.is_set():
+                await self._fill()
+
+    async def _correct(self, account: bytes) -> None:
+        """Bring an account to what the record says; one that nobody can read is made anew."""
+        try:
+            await self.correct(account.decode())
+        except (RedisError, *NOT_AN_ANSWER) as error:
+            if isinstance(error, RedisError) and not error.is_spoilt_key:
+                raise
+            log.error("an account of a budget is spoilt", extra={"error": server_words(error)})
+            await self._redis.call("DEL", account)
 
     async def correct(self, account: str) -> dict[str, int]:
         """Bring an account to what the record says; returns by how much, by field. Raises
@@ -86,14 +117,28 @@ class Accounts:
                 for its_tokens, its_nano, its in held.leases.values():
                     if window in its:
                         tokens, nano = tokens + its_tokens, nano + its_nano
+                # of a window that began before, the record may not have all any more
+                is_whole = self._kept_days is None or (
+                    since > now.timestamp() * 1000 - self._kept_days * _LENGTHS_MS["d"]
+                )
                 for field, right in ((f"{window}t", tokens), (f"{window}u", nano)):
-                    if more := right - held.used.get(field, 0):
+                    more = right - held.used.get(field, 0)
+                    if more > 0 or (more and is_whole):
                         by[field] = more
         if by or not held.gen:
             await budget_scripts.correct(self._redis, account, held, secrets.token_hex(8), by)
         if by and held.gen:
             log.warning("a budget differed from the record", extra={"count": len(by)})
         return by
+
+
+def _ordered(accounts: Iterable[bytes]) -> list[bytes]:
+    """Return accounts as they are made: those of sessions last, as a client can name as many as it
+    likes; drawn, so that several writers begin with others."""
+    drawn = list(accounts)
+    random.shuffle(drawn)
+    sessions = layout.account_key("s").encode()
+    return sorted(drawn, key=lambda account: account.startswith(sessions))
 
 
 def _end_ms(window: str) -> int:

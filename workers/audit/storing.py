@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from db.missing_records import CallHole
+from db.state.postgres_errors import server_words
 from db.write.insert import AuditInserter, Conflicts
 from protocol.errors import StreamConnectionLost
 from protocol.records import (
@@ -118,9 +119,7 @@ class ShardStore:
         bodies = {} if is_late else await self._bodies.take(inserter, deferred.begun, ended)
         outcome = await self._insert(inserter, records, bodies, () if is_late else deferred.calls)
         if settled := [r for r in records if isinstance(r, EndRecord) and r.settles]:
-            await asyncio.gather(
-                *(budget_scripts.settle(self._redis, end, is_stored=True) for end in settled)
-            )
+            await asyncio.gather(*map(self._settle, settled))
         waited_for = [r for r in outcome.held(records) if r.notify]
         uses = [r for r in records if isinstance(r, ApprovalUseRecord)]
         used: set[tuple[str, int]] = (
@@ -136,6 +135,17 @@ class ShardStore:
             return waited, []
         await self._finish(deferred, outcome.sealed)
         return waited, deferred.entries
+
+    async def _settle(self, end: EndRecord) -> None:
+        """Put what a call took in place of what it reserved. A budget that is spoilt must not stop
+        the record; it is compared with that later."""
+        try:
+            await budget_scripts.settle(self._redis, end, is_stored=True)
+        except RedisError as error:
+            log.error(
+                "a call's budget is not settled",
+                extra={"call_id": end.call_id, "error": server_words(error)},
+            )
 
     async def _set_aside(self, unreadable: list[tuple[bytes, bytes]]) -> None:
         log.error(

@@ -225,8 +225,7 @@ class JudgeModels:
             )
         upstream = self._config.upstreams[name]
         asking = self._forms.begin(name, upstream, question.model)
-        route = self._config.route_of(question.model)
-        model = (route and route.group[0].model) or question.model
+        model = self._config.judge_model(question.model)
         sent = msgspec.structs.replace(question, model=model)
         pace, busy, failed = self._paces.setdefault(name, JudgePace()), 0, 0
         while True:

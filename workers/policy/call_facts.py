@@ -21,7 +21,7 @@ from protocol.conversations.earlier_turns import WantedCalls
 from protocol.errors import JudgeUnavailable, StreamConnectionLost, StreamProtocolError
 from protocol.records import STREAM_LOST
 from protocol.stored_answers import WantedAnswers
-from settings.config import Limits
+from settings.limits import Limits
 from streams import key_memory_scripts, layout, scripts
 from streams.connection import Connection, RedisError, pack_large
 from streams.connection import pack as command

@@ -45,6 +45,9 @@ class CallFigures:
         for kind, field in _TOKENS.items():
             if tokens := getattr(end, field):
                 add(Total.TOKENS, route, kind, by=tokens)
+        for of, cost in (("calls", end.cost_nanousd), ("judges", end.judge_nanousd)):
+            if cost:
+                add(Total.COST_NANOUSD, route, of, by=cost)
         last = call.decided.last
         for kind, policy, verdict in last.values():
             add(Total.VERDICTS, policy or NONE, kind if kind in _KINDS else "other", verdict)

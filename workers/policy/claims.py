@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protocol.errors import StreamConnectionLost, StreamProtocolError
-from settings.config import Limits
+from settings.limits import Limits
 from streams import layout, scripts
 from streams.connection import Connection, RedisError
 from streams.script_outcomes import Outcome

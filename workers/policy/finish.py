@@ -86,7 +86,12 @@ class Finisher:
                 exc_info=error,
             )
             end = EndRecord(
-                call_id=call.id, at=now_ms(), state="FAILED", reason=PolicyFailed.code, status=0
+                call_id=call.id,
+                at=now_ms(),
+                state="FAILED",
+                reason=PolicyFailed.code,
+                status=0,
+                settles=layout.BUDGETED in call.start.numbers,
             )
             audit = encode_records([end])
         # the gateway knows when it closed the call itself, and when nobody claimed it
@@ -102,8 +107,15 @@ class Finisher:
     def end_lost(self, call_id: str, token: str, reason: str, *, gateway: str = "") -> None:
         """End a claimed call of which at most its `gateway` can be read, which gets an error. The
         next takeover repeats what got lost."""
+        # whether budgets limit it is not known here
         end = EndRecord(
-            call_id=call_id, at=now_ms(), state="FAILED", reason=reason, status=0, relayed=-1
+            call_id=call_id,
+            at=now_ms(),
+            state="FAILED",
+            reason=reason,
+            status=0,
+            relayed=-1,
+            settles=True,
         )
         reply = layout.pack(Reply(call_id, 0, 0, failed=reason)) if gateway else b""
         row = FencedEnd(call_id, token, encode_records([end]), reply, is_gone=True)

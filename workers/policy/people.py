@@ -20,7 +20,7 @@ from policy.session.effects import JudgeRequest
 from protocol.bounds import MAX_HELD_CALLS, MAX_HELD_CALLS_OF_KEY
 from protocol.errors import AuditUnavailable
 from protocol.records import to_text
-from settings.config import Limits
+from settings.limits import Limits
 from streams import layout
 from workers.policy.call.owned import OwnedCall
 from workers.policy.calls import Calls

@@ -29,6 +29,8 @@ from protocol.errors import PipelineError
 from protocol.events import UpstreamFailed, Usage
 from protocol.records import AttemptRecord
 from protocol.request import ChatRequest
+from protocol.usage.estimates import BYTES_PER_TOKEN, estimate_tokens
+from protocol.usage.prices import TokenPrices, total
 from settings.config import Config
 
 
@@ -39,6 +41,8 @@ class RoutedSide(RequestSide):
     """The targets, where the route says more than one upstream."""
     _recalled: bytes | None = None
     """The session's calls, for as long as another attempt may need them."""
+    _streamed = 0
+    """Characters of the upstream's last answer."""
     _at_eof = False
     """Has the upstream's last answer ended?"""
     _is_rest_due = False
@@ -79,6 +83,7 @@ class RoutedSide(RequestSide):
             exchange.chain,
         )
         opening.note_account(self.out, failed, self._config, upstream.name)
+        self._at_eof = self._at_eof or self._plan is not None
         self._ended_with(failures.of_status(status, raw, failed))
         # in a later segment the answer was already paid for
         return self._failed(
@@ -90,14 +95,14 @@ class RoutedSide(RequestSide):
         if self._outlasts(seq, code):
             return
         event = self._unsent(code) or errors_wire.gateway_failure(code)
+        self._at_eof = self._at_eof or self._plan is not None
         if code != errors_wire.REPEAT_REFUSED:
             self._ended_with(failures.of_code(code, event))
         self._failed(event, seq)
 
     def _ended_with(self, failure: Failure) -> None:
-        """Take that the upstream's answer ended with a failure; one that was whole stays so."""
-        if self._plan is not None:
-            self._at_eof = True
+        """Take that the upstream's answer failed, whose rest may still come; one that was whole
+        stays so."""
         if self._phase in RESTING:
             return
         if self._plan is not None:
@@ -126,7 +131,7 @@ class RoutedSide(RequestSide):
         exchange.blocks.abandon()
         spent = exchange.usage.spent
         self._lost_usage = self._lost_usage.plus(spent)
-        out.records.append(plan.record(out.at, seq, spent, is_chosen=False))
+        out.records.append(self._costed(plan.record(out.at, seq, spent, is_chosen=False), spent))
         self._try(plan, step, exchange, failure, seq)
         return True
 
@@ -166,7 +171,7 @@ class RoutedSide(RequestSide):
             chain, upstream, approved, blocks, offset=blocks.slots.next_index
         )
         self._begin_attempt(seq)
-        if upstream.dialect == before.upstream.dialect and self._stored:
+        if DIALECTS[upstream.dialect] is DIALECTS[before.upstream.dialect] and self._stored:
             exchange.put_turns(self._stored)
         self._dispatch(exchange, "")
         if self._is_rest_due and self._phase == "answering":
@@ -174,7 +179,11 @@ class RoutedSide(RequestSide):
             self._take("outlast")
 
     def _numbered(self, sent: SendUpstream | Respond) -> SendUpstream | Respond:
+        exchange = self._exchange
         if self._plan is None or not isinstance(sent, SendUpstream):
+            return sent
+        if exchange is not None and exchange.segment:
+            # a turn that goes on is no attempt: nothing failed
             return sent
         return self._plan.stamped(
             sent, self.out.body if isinstance(self.out, GatedOutbox) else None
@@ -218,20 +227,26 @@ class RoutedSide(RequestSide):
         return last.event
 
     def last_attempt(self, at: int, seq: int) -> list[AttemptRecord]:
-        """Return the row of the last attempt, if there were several or it failed: the only one of
-        a call that went well is the call itself."""
+        """Return the row of the last attempt, with the whole turn that it gave, if there were
+        several or it failed: the only one of a call that went well is the call itself."""
         plan, exchange, failure = self._plan, self._exchange, self._failure
-        if exchange is None or exchange.segment:
+        if exchange is None:
             return []
         if plan is None:
-            if failure is None or self.may_defer or self.may_continue:
+            if exchange.segment or failure is None or self.may_defer or self.may_continue:
                 return []
-            alone = exchange.upstream.name, exchange.request.model
-            return [attempt_row(self.call, *alone, failure, at, seq, exchange.usage.spent)]
+            alone = exchange.upstream.name, exchange.model
+            spent = exchange.usage.spent
+            return [self._costed(attempt_row(self.call, *alone, failure, at, seq, spent), spent)]
         if plan.is_recorded or not (plan.number or plan.failure):
             return []
         is_chosen = isinstance(self.out, GatedOutbox) and self.out.is_open
-        return [plan.record(at, seq, exchange.usage.spent, is_chosen=is_chosen)]
+        spent = exchange.usage.spent
+        row = self._costed(plan.record(at, seq, spent, is_chosen=is_chosen), spent)
+        if plan.failure is None and not self._at_eof and self._phase not in RESTING:
+            # nobody waited for its end
+            row = msgspec.structs.replace(row, outcome=None, status=None)
+        return [row]
 
     @property
     def retries(self) -> int:
@@ -243,3 +258,52 @@ class RoutedSide(RequestSide):
         """What the client is told of where its answer comes from, if a route says more than
         that."""
         return self._plan.headers() if self._plan is not None else {}
+
+    # --- what the attempts took ---
+
+    @property
+    def spent(self) -> Usage:
+        """The usage that upstream counted, whether or not the client saw it."""
+        spent = self._exchange.usage.spent if self._exchange is not None else Usage()
+        return spent if self._last_failure is None else self._lost_usage.plus(spent)
+
+    @property
+    def estimated(self) -> Usage | None:
+        """The best estimate of the call's usage if its upstream never got to count its last answer;
+        None if it did."""
+        exchange = self._exchange
+        missing = exchange.usage.missing(self._streamed) if exchange is not None else None
+        return None if missing is None else self.spent.plus(missing)
+
+    @property
+    def price(self) -> TokenPrices | None:
+        """What the model costs that was asked, None if nobody knows."""
+        exchange = self._exchange
+        if exchange is not None:
+            return self.cost_of(exchange.model)
+        return None if self.request is None else self.cost_of(self.request.model)
+
+    def _costed(self, row: AttemptRecord, usage: Usage) -> AttemptRecord:
+        """Return the row of an attempt with its cost, where it took something that has a price."""
+        price = self.cost_of(row.model) if total(usage) else None
+        return msgspec.structs.replace(row, cost_nanousd=price.cost(usage)) if price else row
+
+    def cost_of(self, model: str) -> TokenPrices | None:
+        """Return what a model costs, None if nobody knows."""
+        return self._config.cost_of(model)
+
+    def cost_of_judge(self, model: str) -> TokenPrices | None:
+        """Return what a judge's model costs, None if nobody knows."""
+        return self._config.cost_of(self._config.judge_model(model))
+
+    def uncounted(self) -> Usage:
+        """Return the usage of an answer of which its upstream counted nothing, by what was asked
+        and streamed. One that the upstream refused took nothing."""
+        exchange = self._exchange
+        if exchange is None or self._phase == "approved":
+            # nothing was sent
+            return Usage()
+        if self.status >= 400 or self.call.endpoint == "count_tokens":
+            return Usage()
+        asked = exchange.usage.asked or estimate_tokens(exchange.request)
+        return Usage(asked, round(self._streamed / BYTES_PER_TOKEN) or None)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-from settings.config import Limits
+from settings.limits import Limits
 from streams import layout, scripts
 from streams.connection import Connection
 from streams.scripts import Claimed

@@ -11,7 +11,8 @@ from gateway.call.calls import OpenCall
 from gateway.relay import Relay
 from gateway.upstream import Upstreams
 from protocol.dialects.table import CLIENTS
-from settings.config import Config, Limits, Upstream
+from settings.config import Config, Upstream
+from settings.limits import Limits
 from streams import layout
 from streams.layout import Dispatch, Entry
 from tests.support.checks.replies import reply_of

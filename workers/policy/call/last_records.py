@@ -6,8 +6,8 @@ import msgspec
 
 from policy.session.session import Session
 from protocol.events import Usage
-from protocol.prices import total
 from protocol.records import EndRecord, EventRecord, Record
+from protocol.usage.prices import total
 from workers.call_totals import DecisionCounts, relayed_events, undecided_record
 from workers.policy.call.inbox import Inbox
 from workers.policy.call.release_queue import ReleaseQueue
@@ -94,7 +94,7 @@ def _costs(
         # of an attempt by another model; what a cache had of it goes at the price of the first
         its = Usage(input_tokens=attempt.input_tokens, output_tokens=attempt.output_tokens)
         price = session.cost_of(attempt.model)
-        if price != session.price:
+        if total(its) and price != session.price:
             costs.append(None if price is None else price.cost(its))
             rest = Usage(
                 (rest.input_tokens or 0) - (its.input_tokens or 0),
@@ -110,7 +110,7 @@ def _costs(
             input_tokens=record.facts.input_tokens, output_tokens=record.facts.output_tokens
         )
         tokens += total(its)
-        if total(its) and (price := session.cost_of(record.model)) is not None:
+        if total(its) and (price := session.cost_of_judge(record.model)) is not None:
             judged = (judged or 0) + price.cost(its)
     known = [cost for cost in costs if cost is not None]
     return {

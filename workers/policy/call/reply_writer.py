@@ -13,7 +13,7 @@ from protocol.bounds import FIRST_KEEPALIVE_S
 from protocol.bytes import waiting
 from protocol.dialects.table import CLIENTS
 from protocol.events import Ping
-from protocol.prices import most_output
+from protocol.usage.prices import most_output
 from streams.layout import BUDGETED, Dispatch, Reply, Start
 from workers.policy.call.rendered import Rendered, digest, pass_over, render
 

@@ -1,5 +1,5 @@
-"""Reserves what a call may take of the budgets of its key, team and session, before its request goes
-upstream. Redis decides, in one script: a call gets all it asks for, or nothing.
+"""Reserves what a call may take of the budgets of its key, team and session, before its request
+goes upstream. Redis decides, in one script: a call gets all it asks for, or nothing.
 
 An account that is not in Redis is made of the record by an audit writer; the call waits for that.
 Must not know: what calls took; workers and audit writers settle that.
@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from gateway.call.calls import OpenCall
-from gateway.request_quota import limit_headers
+from gateway.quotas.requests import RequestQuota, limit_headers
 from protocol.errors import Forbidden, Overloaded, PipelineError, RateLimited, StreamConnectionLost
-from protocol.estimates import BYTES_PER_TOKEN
-from protocol.prices import UNBOUNDED_OUTPUT, dollars
+from protocol.usage.estimates import BYTES_PER_TOKEN
+from protocol.usage.prices import UNBOUNDED_OUTPUT, dollars
 from settings.budgets import LIMITS, Budget, limits_of
 from settings.config import Key
 from streams import budget_scripts, layout
-from streams.budget_scripts import Account
+from streams.budget_scripts import BudgetAccount
 from streams.connection import Connection, RedisError
 from streams.layout import Dispatch, Start
 
@@ -37,6 +37,14 @@ class _Limit(NamedTuple):
     most: int
     until_ms: int
     """When its window ends; 0: never."""
+
+
+class Quotas:
+    """All that bounds the calls of one gateway."""
+
+    def __init__(self, redis: Connection, teams: Mapping[str, Budget], call_s: float) -> None:
+        self.requests = RequestQuota(redis, teams)
+        self.budgets = Budgets(redis, teams, call_s)
 
 
 class Budgets:
@@ -73,23 +81,28 @@ class Budgets:
                 limits.append(_Limit(name, whose, most, until_ms))
             of_kind = ("session",) if is_session else ("minute", "day", "month")
             names = tuple(f"{_LETTERS[each]}{windows[each][0]}" for each in of_kind)
-            accounts.append(Account(subject, names, tuple(fields)))
+            accounts.append(BudgetAccount(subject, names, tuple(fields)))
         if not accounts:
             return None
         return CallBudget(self._redis, accounts, limits, began + self._lease_ms)
 
 
 class CallBudget:
-    """What limits one call. `take` may be called again: for each further request it raises what
-    the call holds."""
+    """What limits one call. `take` may be called again: where the answer of the request before
+    began, it raises what the call holds."""
 
     def __init__(
-        self, redis: Connection, accounts: list[Account], limits: list[_Limit], expires_ms: int
+        self,
+        redis: Connection,
+        accounts: list[BudgetAccount],
+        limits: list[_Limit],
+        expires_ms: int,
     ) -> None:
         self._redis, self._accounts, self._limits = redis, accounts, limits
         self._expires_ms = expires_ms
-        self._tokens = self._nano = 0
-        """What it holds."""
+        self._before = self._latest = (0, 0)
+        """Tokens and nano-dollars that it holds for requests whose answers began, and for the
+        latest request besides."""
         self.headers: tuple[tuple[bytes, bytes], ...] = ()
         """Of its answer: what is left."""
 
@@ -103,15 +116,22 @@ class CallBudget:
             return False
         return True
 
+    def begins(self) -> None:
+        """Take that the answer to the latest request begins: it will be charged."""
+        tokens, nano = self._latest
+        self._before, self._latest = (self._before[0] + tokens, self._before[1] + nano), (0, 0)
+
     async def take(self, call: OpenCall, dispatch: Dispatch) -> None:
         """Raises RateLimited where a limit has too little left, Forbidden where money is limited
         and nobody knows the price, Overloaded where nobody can say now."""
         output, *rates = dispatch.reserve or (UNBOUNDED_OUTPUT, -1, -1)
         asked = -int(-len(call.body) / BYTES_PER_TOKEN // 1)
-        tokens, nano = self._tokens + asked + output, self._nano
-        if rates[0] >= 0:
-            nano += -(-(asked * rates[0] + output * rates[1]) // 1000)
-        elif any(LIMITS[limit.name][1] for limit in self._limits):
+        latest = asked + output, max(-(-(asked * rates[0] + output * rates[1]) // 1000), 0)
+        tokens, nano = self._before[0] + latest[0], self._before[1] + latest[1]
+        if rates[0] < 0 and any(LIMITS[limit.name][1] for limit in self._limits):
+            if dispatch.reserve is None:
+                # a worker of an older version: a newer one may have the next request
+                raise _unknown()
             raise Forbidden(
                 "the price of this model is not known, and what this key may spend is limited: name"
                 " its price under `prices` in the gateway's configuration",
@@ -121,7 +141,7 @@ class CallBudget:
         if outcome == b"FULL":
             place = sum(len(each.limits) for each in self._accounts[: int(rest[0])]) + int(rest[1])
             raise self._refusal(call, self._limits[place], int(rest[2]), tokens, nano)
-        self._tokens, self._nano = tokens, nano
+        self._latest = latest
         left = [*zip(self._limits, map(int, rest), strict=True)]
         self.headers = _packed(_headers(call, left))
 
@@ -144,11 +164,7 @@ class CallBudget:
                 await asyncio.sleep(_LOOK_S)
         except (StreamConnectionLost, RedisError):
             pass
-        raise Overloaded(
-            "Sluice cannot say what is left of this key's budget; try again in 5 seconds",
-            code="budget_unavailable",
-            retry_after_s=5,
-        )
+        raise _unknown()
 
     def _refusal(
         self, call: OpenCall, limit: _Limit, left: int, tokens: int, nano: int
@@ -178,6 +194,14 @@ class CallBudget:
             headers["x-should-retry"] = "false"
         error.headers = self.headers = _packed(headers)
         return error
+
+
+def _unknown() -> Overloaded:
+    return Overloaded(
+        "Sluice cannot say what is left of this key's budget; try again in 5 seconds",
+        code="budget_unavailable",
+        retry_after_s=5,
+    )
 
 
 _LETTERS = {"minute": "m", "day": "d", "month": "M", "session": "s"}

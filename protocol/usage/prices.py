@@ -32,7 +32,7 @@ class Rates(NamedTuple):
     output: int
 
 
-class Price(NamedTuple):
+class TokenPrices(NamedTuple):
     """What a model costs; from so many input tokens on, those of the cache included, a tier's rates
     are those of the whole request."""
 
@@ -93,10 +93,10 @@ def most_output(request: ChatRequest) -> int:
 class PriceTable:
     """The prices of one configuration. `own`: those that it names itself, by model."""
 
-    def __init__(self, own: Mapping[str, Price]) -> None:
+    def __init__(self, own: Mapping[str, TokenPrices]) -> None:
         self._own = own
 
-    def of(self, model: str) -> Price | None:
+    def of(self, model: str) -> TokenPrices | None:
         """Return what a model costs, None if nobody knows."""
         return self._own.get(model) or _shipped(model)
 
@@ -113,13 +113,13 @@ _MATCHES: Mapping[str, Callable[[str, str], object]] = {
 
 
 @functools.cache
-def _models() -> list[tuple[_Names, Price]]:
+def _models() -> list[tuple[_Names, TokenPrices]]:
     path = importlib.resources.files("protocol").joinpath("data", "prices.json")
     rows = msgspec.json.decode(path.read_bytes())["models"]
     return [
         (
             names,
-            Price(
+            TokenPrices(
                 Rates(*base), tuple((start, Rates(*rates)) for start, rates in (more or [[]])[0])
             ),
         )
@@ -128,7 +128,7 @@ def _models() -> list[tuple[_Names, Price]]:
 
 
 @functools.lru_cache(maxsize=512)
-def _shipped(model: str) -> Price | None:
+def _shipped(model: str) -> TokenPrices | None:
     name = model.lower()
     return next(
         (price for names, price in _models() if any(_fits(name, each) for each in names)),

@@ -1,5 +1,5 @@
-"""Bounds how many requests of a key or a team begin within a minute, over all gateways. Redis counts them by
-call, so that one that nobody served is given back, and the same call never counts twice. Keys
+"""Bounds how many requests of a key or a team begin within a minute, over all gateways. Redis
+counts them by call, so that one that nobody served is given back, and the same call never counts twice. Keys
 without such a limit cost nothing here.
 """
 

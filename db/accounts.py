@@ -30,8 +30,9 @@ FROM calls c JOIN ends e ON e.call_id = c.call_id
 WHERE c.call_id >= %(low)s AND c.call_id < %(high)s AND e.call_id >= %(low)s
     AND e.call_id < %(high)s AND c.call_id <> ALL (%(but)s) AND """
 Used = Callable[[str, int, int, Collection[str]], Awaitable[tuple[int, int]]]
-"""What a subject used, in tokens and nano-dollars: its name (`budget_scripts.Account.subject`), from
-when on and until when calls began (Unix ms; until 0: now), and calls that do not count."""
+"""What a subject used, in tokens and nano-dollars: its name
+(`budget_scripts.BudgetAccount.subject`), from when on and until when calls began (Unix ms; until 0:
+now), and calls that do not count."""
 
 
 @asynccontextmanager

@@ -1,0 +1,1 @@
+"""How many tokens there are, and what they cost."""
