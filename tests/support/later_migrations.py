@@ -12,7 +12,7 @@ INDEXES = """
 from alembic import op
 from db.migrations.indexing import change_briefly, create_index, create_plain_index, drop_index
 
-revision, down_revision = "r0099", "r0006"
+revision, down_revision = "r0099", "r0007"
 INDEXES = (
     ("calls_upstream_idx", "calls", "(upstream, call_id)"),
     ("tool_calls_executor_idx", "tool_calls", "(executor, call_id)"),
