@@ -13,7 +13,7 @@ depends_on = None
 
 
 _BACK = """
-LOCK TABLE chunk_rows, release_rows, chunk_runs, release_runs IN ACCESS EXCLUSIVE MODE;
+LOCK TABLE chunk_log, chunks, releases IN ACCESS EXCLUSIVE MODE;
 INSERT INTO chunk_rows SELECT * FROM chunks ON CONFLICT DO NOTHING;
 INSERT INTO release_rows SELECT * FROM releases ON CONFLICT DO NOTHING;
 DROP VIEW chunk_log, chunks, releases;

@@ -1,6 +1,7 @@
 -- Chunks and releases in runs: a row holds consecutive ones of a call, what all begin and end with once. `chunks` and `releases` become
 -- views over the runs and over the rows of before, so whatever reads them reads the same. The partitions keep their names.
-LOCK TABLE chunks, releases IN ACCESS EXCLUSIVE MODE;
+-- In the order in which readers lock them.
+LOCK TABLE chunk_log, chunks, releases IN ACCESS EXCLUSIVE MODE;
 ALTER TABLE chunks RENAME TO chunk_rows;
 ALTER TABLE releases RENAME TO release_rows;
 
