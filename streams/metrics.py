@@ -3,8 +3,8 @@
 `Gauge` and `Count` are what every gateway shows of the whole installation. Counts lie in Redis, in
 one hash of each shard, and are added in the step that ends a call: what happened in a call counts
 once, however often the call was taken over. `Total`, `Span` and `Now` are what each process shows
-of itself (`streams.metrics_port`): plain integers in one `ProcessFigures`, added once a call, a batch or a
-decision, never once a chunk, and read at a scrape.
+of itself (`streams.metrics_port`): plain integers in one `ProcessFigures`, added once a call, a
+batch or a decision, never once a chunk, and read at a scrape.
 
 Labels come from bounded sets: routes, upstreams, policies and judge models of the configuration,
 shards, and words of ours. Never a call, a session, a tool, a path or a client's text.
@@ -20,7 +20,7 @@ from streams.connection import Connection
 
 
 class Gauge(Enum):
-    """ProcessFigures of now, each with what it says."""
+    """Figures of now, each with what it says."""
 
     OPEN_CALLS = "Open calls"
     AUDIT_BACKLOG_ENTRIES = "Audit entries not yet in Postgres"
